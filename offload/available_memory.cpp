@@ -12,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The first number of a file: nothing for "max" or no file.
+// The first number of a file: none for "max" or without a file.
 std::optional<std::int64_t> number_in(const fs::path& file) {
   std::ifstream in(file);
   std::int64_t number = 0;
@@ -32,7 +32,7 @@ std::optional<std::int64_t> number_behind(const fs::path& file, std::string_view
   return std::nullopt;
 }
 
-// What one version of cgroups calls its files.
+// The file names of one version of cgroups.
 struct CgroupWords {
   const char* folder;  // below /sys/fs/cgroup
   const char* limit;
@@ -58,7 +58,7 @@ void take_least(std::optional<AvailableMemory>& least, const std::optional<Avail
   if (other && (!least || other->bytes < least->bytes)) least = other;
 }
 
-// The process's own group and those around it; in a container the path may begin above what is mounted.
+// The process's own group and the groups around it; in a container the path may begin above the mount.
 void take_groups(std::optional<AvailableMemory>& least, const fs::path& mount, const CgroupWords& words,
                  const std::string& group) {
   fs::path path = fs::path(group).relative_path();

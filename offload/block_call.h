@@ -1,6 +1,6 @@
 // BlockCall: one call of a swapped block, from its forward to its backward. Private to offload.
 //
-// Lifetime  its saved tensors hold it; it refers weakly to those that left, and to the call before it.
+// Lifetime  its saved tensors hold it; it refers weakly to the swapped tensors, and to the previous call.
 // Threads   the rank's host thread.
 #pragma once
 

@@ -31,7 +31,7 @@ class BufferAllocator final : public device::HostAllocator {
   }
 
  private:
-  using Kind = std::pair<std::size_t, bool>;  // bytes, asked to be pinned
+  using Kind = std::pair<std::size_t, bool>;  // bytes, requested as pinned
 
   class Pool {
    public:
@@ -96,7 +96,7 @@ class BufferAllocator final : public device::HostAllocator {
   HostMemoryCalls& calls_;
   const std::shared_ptr<Pool> pool_;
   std::shared_ptr<PinnedPool> pinned_pool_;
-  std::size_t asked_ = 0;   // to be pinned, of what was mapped
+  std::size_t asked_ = 0;   // to be pinned, of the mapped bytes
   std::size_t pinned_ = 0;  // of these
 };
 

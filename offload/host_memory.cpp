@@ -74,7 +74,7 @@ std::optional<int> HostBuffer::chosen_node(const device::HostTopology& topology,
   if (!known) {
     calls_->say_once(
         HostMemoryCalls::Concern::kNode,
-        fmt::format("host memory: this machine has no NUMA node {}, where the rank's device is said to be; "
+        fmt::format("host memory: this machine has no NUMA node {}, the requested node of the rank's device; "
                     "buffers are on node {}, of the rank's cores",
                     *asked, chosen.value_or(*wanted)));
   } else if (chosen && chosen != wanted) {
@@ -92,7 +92,7 @@ void HostBuffer::place(std::optional<int> asked) {
   const std::optional<int> node = topology.available ? chosen_node(topology, asked) : std::nullopt;
   if (!node) {
     calls_->say_once(HostMemoryCalls::Concern::kPlacement,
-                     "host memory: this system tells no NUMA nodes; buffers are ordinary memory");
+                     "host memory: this system reports no NUMA nodes; buffers are ordinary memory");
     return;
   }
   if (topology.nodes.size() > 1) {

@@ -109,7 +109,7 @@ class HostBuffer {
   std::span<T> as() const {
     return {reinterpret_cast<T*>(data_), bytes_ / sizeof(T)};
   }
-  // The node its pages prefer; nothing for ordinary memory.
+  // The node its pages prefer; none for ordinary memory.
   std::optional<int> node() const { return node_; }
   bool pinned() const { return pinned_; }
 

@@ -24,7 +24,7 @@ void* mapped(std::size_t bytes) {
   return data == MAP_FAILED ? nullptr : data;
 }
 
-// CAP_IPC_LOCK: the kernel asks for no limit then.
+// CAP_IPC_LOCK: the kernel applies no limit then.
 bool may_lock_all() {
   std::ifstream status("/proc/self/status");
   for (std::string word; status >> word;) {

@@ -19,7 +19,7 @@
 
 namespace loom::offload {
 
-// The bytes that one of `ranks` ranks of a process may lock; nothing: no limit.
+// The bytes that one of `ranks` ranks of a process may lock; none: no limit.
 std::optional<std::size_t> lock_share(int ranks, HostMemoryCalls& calls);
 // Reports once that only `pinned` of the `asked` bytes of a rank are pinned.
 void say_partly_pinned(std::size_t asked, std::size_t pinned, int ranks, HostMemoryCalls& calls);

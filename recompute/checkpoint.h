@@ -63,7 +63,7 @@ struct CheckpointOptions {
 void checkpoint(nn::Module& module, const CheckpointOptions& options);
 bool is_checkpointed(const nn::Module& module);
 
-// One call of `run` that is recomputed in backward, for code that is no module: several modules in sequence, or a part
+// One call of `run` that is recomputed in backward, for code that is not a module: several modules in sequence, or part
 // of one. `owner` is the module that `run` belongs to, for messages.
 nn::Value checkpointed(const nn::Module& owner, const CheckpointOptions& options, const nn::Module::Run& run,
                        nn::Args args);

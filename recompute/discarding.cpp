@@ -9,13 +9,13 @@
 namespace loom::recompute {
 namespace {
 
-// The output of one call: bytes that forward lets go and a backward brings back. Held by what the consumer saved of it.
+// The output of one call: forward releases its bytes and backward restores them. Held by the consumer's saved tensors.
 class Output : public std::enable_shared_from_this<Output> {
  public:
   Output(std::string path, std::shared_ptr<Frame> call, const Tensor& output)
       : path_(std::move(path)), call_(std::move(call)), offset_(output.offset_elems()), storage_(output.storage()) {}
 
-  // In force while the consumer runs: what it saves of the output is noted, everything else is saved as around it.
+  // In force while the consumer runs: its saved tensors of the output are noted, all others go to the outer hooks.
   autograd::SavedTensorHooks hooks() {
     return {[self = shared_from_this()](const Tensor& tensor) -> std::any {
               if (tensor.storage() == self->storage_.lock()) return self->note(tensor);

@@ -97,7 +97,7 @@ nn::Value run_reentrant(const nn::Module& module, const CheckpointOptions& optio
     const autograd::GradDeferred deferred;
     result = inner(std::move(args));
   }
-  // New tensors: what a module returns may be what it was given, or a parameter.
+  // New tensors: a module may return one of its inputs, or a parameter.
   result =
       result.map_tensors([](const Tensor& tensor) { return is_floating(tensor.dtype()) ? tensor.detach() : tensor; });
   autograd::record(

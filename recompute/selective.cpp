@@ -6,7 +6,7 @@ namespace {
 using autograd::Producer;
 using autograd::ResultKeeper;
 
-// Counts the operators of one forward and says which of them are kept.
+// Counts the operators of one forward and selects the kept ones.
 class Choice {
  public:
   explicit Choice(Keep keep) : keep_(keep) {}

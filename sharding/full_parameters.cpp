@@ -16,7 +16,7 @@ struct Owner {
   const FsdpAxes* axes = nullptr;
 };
 
-// By the identity of the sharded tensor.
+// Keyed by the identity of the sharded tensor.
 std::unordered_map<const void*, Owner> reshard_and_find_owners(nn::Module& root) {
   std::unordered_map<const void*, Owner> owners;
   for (FsdpState* state : FsdpState::collect(root)) {

@@ -11,7 +11,7 @@
 namespace loom::sharding {
 namespace {
 
-// Modules whose parameters belong to a call on `module`: itself and what is below, not descending into wrapped modules.
+// Modules whose parameters belong to a call on `module`: itself and the modules below, except inside wrapped modules.
 // Children come before their parents.
 void collect_managed(nn::Module& module, const std::string& path, std::unordered_set<nn::Module*>& seen,
                      std::vector<std::pair<std::string, nn::Module*>>& managed) {
@@ -79,7 +79,7 @@ void check_wrappable(const nn::Module& module) {
   }
 }
 
-// The module whose forward gathers holds those that are wrapped.
+// The module whose forward gathers contains the wrapped modules.
 void check_hook_module(const std::vector<nn::Module*>& modules, nn::Module* hook_module) {
   if (hook_module == nullptr) return;
   const auto inside = hook_module->named_modules();
@@ -155,7 +155,7 @@ FsdpState& state_of(nn::Module& module) {
   return *state;
 }
 
-// Of the module alone, which must be wrapped, or of all wrapped modules from it down.
+// The states of the module alone, which must be wrapped, or of all wrapped modules from it down.
 void for_each_state(nn::Module& module, bool recurse, const std::function<void(FsdpState&)>& visit) {
   if (!recurse) return visit(state_of(module));
   for (FsdpState* state : FsdpState::collect(module)) visit(*state);

@@ -8,7 +8,7 @@
 namespace loom::sharding {
 namespace {
 
-// What one rank has of a list of parameters.
+// One rank's part of a list of parameters.
 using SumOf = double (*)(const std::vector<Tensor>& parameters);
 using Parameters = std::vector<std::vector<Tensor>>;  // by part
 
@@ -59,7 +59,7 @@ void sum_over_ranks(std::vector<Term>& terms, std::vector<double>& whole, bool h
   if (!terms.empty() && has_whole) all_reduce_sums(terms.front().axes.replicate, whole, comm::ReduceOp::avg());
 }
 
-// By part, over all ranks, each parameter once.
+// The sum of each part over all ranks, each parameter once.
 std::vector<double> sums_over_ranks(nn::Module& root, const ParameterParts& parts, SumOf sum_of) {
   std::unordered_map<const void*, std::size_t> part_of;
   for (auto& [path, parameter] : root.named_parameters()) part_of.emplace(parameter.id(), parts.of(path));
@@ -75,7 +75,7 @@ std::vector<double> sums_over_ranks(nn::Module& root, const ParameterParts& part
       rest.erase(id);
     }
   }
-  Parameters whole(parts.count);  // ignored: every rank has one of its own, of which the mean counts once
+  Parameters whole(parts.count);  // ignored: every rank has its own copy, whose mean counts once
   for (const Tensor& parameter : root.parameters()) {
     if (const auto found = rest.find(parameter.id()); found != rest.end()) whole[found->second].push_back(parameter);
   }

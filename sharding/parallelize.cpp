@@ -91,7 +91,7 @@ void add_children(nn::Module& model, const std::string& path, std::vector<std::s
   }
 }
 
-// What is recomputed of the listed modules: they, or their children.
+// The modules to recompute: the listed modules, or their children.
 std::vector<std::string> recomputed_paths(nn::Module& model, const Fsdp2Config& config,
                                           const std::vector<std::string>& listed) {
   std::vector<std::string> chosen = every_kth(config, listed);
@@ -109,7 +109,7 @@ std::vector<std::string> recomputed_paths(nn::Module& model, const Fsdp2Config& 
   return children;
 }
 
-// What the file selects, then what a program adds.
+// The file's selection, then the program's additions.
 std::vector<RecomputedModule> recomputed_of(nn::Module& model, const Fsdp2Config& config,
                                             const std::vector<std::string>& listed) {
   if (!listed.empty() && config.use_reentrant && config.recompute_keep != RecomputeKeep::kNone) {

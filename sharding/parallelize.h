@@ -5,7 +5,7 @@
 //   2 recompute  first: the hooks that gather and reduce are then outside the part that runs again in backward, and a
 //                module is gathered once for its recompute and its backward.
 //   3 offload    after recompute: of a recomputed module, the tensors its checkpoint keeps move to the host. Before
-//                shards: gathered parameters are no activations. Modules that run a few rows at a time (nn::chunk_mbs)
+//                shards: gathered parameters are not activations. Modules that run a few rows at a time (nn::chunk_mbs)
 //                come after it: each piece is recomputed and swapped alone.
 //   4 shard      bottom-up, so that a parent owns the parameters its wrapped descendants do not; the root last, which
 //                owns the rest. Post-order over the module tree: the order of the list does not matter.
@@ -77,8 +77,8 @@ ResolvedFsdp2Config resolve_fsdp2(nn::Module& model, const Fsdp2Config& config, 
 // ignored modules. ConfigError, with the same text on every rank, if the ranks differ (effective_config.h).
 FullyShardOptions options_for(nn::Module& model, const ResolvedFsdp2Config& resolved, comm::World& world);
 
-// Makes a module of `model` recompute in backward, as `choice` selects. Passed in: this room does not know
-// recompute (FSDP2Mixin passes models::recompute_module, of models/mixin).
+// Makes a module of `model` recompute in backward, as `choice` selects. Passed in, as this room does not depend
+// on recompute (FSDP2Mixin passes models::recompute_module, of models/mixin).
 using RecomputeStep = std::function<void(nn::Module& model, const RecomputedModule& choice)>;
 
 // Swaps activations of the modules at `paths`, which may be empty: called once, so that the caller may swap more

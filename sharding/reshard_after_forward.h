@@ -28,7 +28,7 @@ class ReshardAfterForward {
 
   // Whether gathered parameters are freed, wholly or except for a part.
   bool frees() const { return ranks_ != kNever; }
-  // k; nothing for true and false.
+  // k; none for true and false.
   std::optional<int> ranks() const { return ranks_ > 0 ? std::optional(ranks_) : std::nullopt; }
   // The same on a shard group of `shard_size` ranks, where 1 is never and N always: then ranks() is strictly between.
   // Nothing if k does not divide N.

@@ -33,7 +33,7 @@ void add_module(const std::string& path, WrappedGroup& group) {
   if (std::ranges::none_of(group.paths, holds)) group.paths.push_back(path);
 }
 
-// What is below the modules of a group is wrapped before the group.
+// Modules below the modules of a group are wrapped before the group.
 class BottomUp {
  public:
   BottomUp(nn::Module& model, std::span<const WrappedGroup> groups, const FullyShardOptions& options)

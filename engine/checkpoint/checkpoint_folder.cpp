@@ -126,7 +126,7 @@ std::optional<Choice> CheckpointFolder::choose(std::optional<std::int64_t> reque
     std::vector<Choice::Passed> passed;
     std::optional<Choice> choice = look(named, depth, passed);
     if (choice && choice->passed.empty()) return choice;
-    // Another run writes the tracker before it removes what the former tracker named.
+    // Another run writes the tracker before it removes the checkpoint that the former tracker named.
     if (looks < kMostLooks && tracker() != named) continue;
     if (!choice && named) raise_none_usable(folder_, passed);
     return choice;

@@ -12,7 +12,7 @@
 // Memory    does not depend on the sizes that files claim: they are compared, never allocated.
 // Threads   safe from any number of threads.
 // Errors    ConfigError for an invalid tracker, for a requested checkpoint that is not usable, and for a folder that
-//           cannot be read. A problem of a single checkpoint is no error but its Verdict.
+//           cannot be read. A problem of a single checkpoint is not an error but its Verdict.
 #pragma once
 
 #include <cstdint>

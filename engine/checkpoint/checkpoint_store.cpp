@@ -28,7 +28,7 @@ void remove_former(const fs::path& path) {
   try {
     remove_directory(path);
   } catch (const Error& error) {
-    log_warning("{}; it is what the new checkpoint replaced, and no longer needed", escaped(error.what()));
+    log_warning("{}; the new checkpoint has replaced it, and it is no longer needed", escaped(error.what()));
   }
 }
 

@@ -116,7 +116,7 @@ bool is_temporary(const std::string& name) {
 void flush_file(const fs::path& path) { flush(path, 0); }
 void flush_directory(const fs::path& path) { flush(path, O_DIRECTORY); }
 
-// What AtomicFile calls a mistake of the user's is here a failure of the file system: the path is ours.
+// An error that AtomicFile attributes to the user is here a failure of the file system: the path is ours.
 void write_text_durably(const fs::path& path, const std::string& text) {
   try {
     io::write_text(path, text);

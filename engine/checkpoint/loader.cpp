@@ -41,7 +41,7 @@ class Misfits {
                                          of, fmt::join(parts, "; "), nearest());
     if (strictness_ == Strictness::kLogAll && mismatched_.empty()) return log_warning("{}", text);
     config_error(
-        "{}; load it with the flags and the model it was saved with, or say what may be left out: "
+        "{}; load it with the flags and the model it was saved with, or allow the difference: "
         "--dist-ckpt-strictness assume_ok_unexpected or log_all",
         text);
   }

@@ -36,7 +36,7 @@ std::string own_name(const fs::path& folder) {
   return fs::weakly_canonical(folder, error).filename().string();
 }
 
-// What the folder's name says: an iteration, or nothing.
+// The iteration in the folder's name, or nothing.
 std::optional<std::int64_t> number_of(const fs::path& folder) { return iteration_of(own_name(folder)); }
 
 void check_named(const io::DcpFolder& checkpoint, const Manifest& manifest) {

@@ -6,7 +6,7 @@
 //          `iteration`. A folder of another name, and the release, may hold any.
 // Absent   a folder from another program has no manifest: only its number is compared.
 // Threads  safe from any number of threads.
-// Errors   io::FileDamage: "FOLDER: WHAT IS THERE, but shardloom_manifest.json says WHAT; ...".
+// Errors   io::FileDamage: "FOLDER: ACTUAL, but shardloom_manifest.json says EXPECTED; ...".
 #pragma once
 
 #include <cstdint>

@@ -19,14 +19,14 @@ namespace {
 constexpr std::string_view kChoice = "choice of a checkpoint";
 constexpr std::string_view kRead = "reading of a checkpoint";
 
-// What rank 0 tells the others, a line each: a word, then its text.
+// The messages of rank 0 to the others, a line each: a word, then its text.
 constexpr std::string_view kNone = "none";
 constexpr std::string_view kError = "error ";
 constexpr std::string_view kSelf = "self";
 constexpr std::string_view kIteration = "iteration ";
 constexpr std::string_view kReleaseWord = "release";
 
-// What a rank tells the others of its reading, before the text.
+// The results of a rank's reading, before the text of its message.
 constexpr std::string_view kGone = "gone ";
 constexpr std::string_view kDamaged = "damaged ";
 
@@ -84,7 +84,7 @@ std::optional<Resumed> parse(const std::string& text, const std::filesystem::pat
   return Resumed{CheckpointFolder(folder).path_of({iteration}), iteration, false};
 }
 
-// What became of a reading, on every rank.
+// The outcome of a reading, on every rank.
 struct Reading {
   std::string problem;   // the first rank's; empty: every rank has read its part
   bool is_gone = false;  // another run removed or replaced the checkpoint meanwhile
@@ -119,7 +119,7 @@ class Reader {
     }
     return true;
   }
-  // The same for what every rank knows alike.
+  // The same for an outcome that is equal on every rank.
   bool is_whole(std::string problem) {
     reading_.problem = std::move(problem);
     return reading_.problem.empty();

@@ -50,7 +50,7 @@ Part parse_part(const fs::path& path, int rank) {
   return part;
 }
 
-// Nothing while the rank has not said its part.
+// None until the rank has written its part.
 std::optional<Part> read_part(const fs::path& directory, int rank) {
   const fs::path path = part_path(directory, rank);
   const Entry entry = entry_at(path);
@@ -90,8 +90,8 @@ void raise_failures(const std::map<int, Part>& parts, const std::vector<int>& mi
   }
   if (failed.empty() && missing.empty()) return;
   if (failed.empty()) {
-    raise<Error>("{}; look for what {} and whether {}", missing_text(missing, directory, patience),
-                 missing.size() == 1 ? "it says," : "they say,", missing.size() == 1 ? "it runs" : "they run");
+    raise<Error>("{}; check {}, and whether {}", missing_text(missing, directory, patience),
+                 missing.size() == 1 ? "its log" : "their logs", missing.size() == 1 ? "it runs" : "they run");
   }
   std::string rest;
   if (failed.size() > 1) rest = fmt::format("; {} failed too", ranks_text({failed.begin() + 1, failed.end()}));
@@ -113,7 +113,7 @@ std::vector<ManifestFile> merged(const std::map<int, Part>& parts) {
   return files;
 }
 
-// Reads what has come since the last look; the ranks that have not said their part.
+// Reads the parts that have arrived since the last look; returns the ranks whose part is missing.
 std::vector<int> look_for_parts(const fs::path& directory, int world, std::map<int, Part>& parts) {
   std::vector<int> missing;
   for (int rank = 0; rank < world; ++rank) {

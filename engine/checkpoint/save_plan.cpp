@@ -78,7 +78,7 @@ struct SharedBox {
   std::vector<int> ranks;
 };
 
-// By tensor, in the order in which the ranks, one after another, first name it.
+// One entry per tensor, in the order in which the ranks, one after another, first name it.
 struct Tensors {
   std::vector<std::string> names;
   std::map<std::string, std::vector<SharedBox>, std::less<>> boxes;  // by name
@@ -126,7 +126,7 @@ void check(const std::string& name, const std::vector<SharedBox>& boxes) {
 
 }  // namespace
 
-// Lays the boxes of all ranks out: items, pieces, and who writes them.
+// Lays out the boxes of all ranks: items, pieces, and the rank that writes each piece.
 class SavePlan::Builder {
  public:
   Builder(const State& state, comm::ProcessGroup& everyone, SavePlan& plan)

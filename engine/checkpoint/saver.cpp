@@ -103,7 +103,7 @@ class Saver::Work {
     } catch (const std::exception& error) {
       error_ = error.what();
       std::error_code ignored;
-      std::filesystem::remove(directory_ / io::dcp_file_name(rank_), ignored);  // room for what is said of it
+      std::filesystem::remove(directory_ / io::dcp_file_name(rank_), ignored);  // room for the error's message
       write_failed_part(directory_, rank_, error.what());
     }
     if (rank_ == 0) commit();
@@ -137,7 +137,7 @@ class Saver::Work {
     return made;
   }
 
-  // Rank 0, once every rank has said its part.
+  // Rank 0, when every rank has written its part.
   void commit() {
     const CheckpointId id{iteration_};
     try {
@@ -152,7 +152,7 @@ class Saver::Work {
     }
     if (options_.keep_last) warn_of([&] { store_->remove_old(*options_.keep_last); });
   }
-  // What fails here costs room on the disk, and no checkpoint.
+  // A failure here costs room on the disk, and no checkpoint.
   template <class Clean>
   static void warn_of(const Clean& clean) {
     try {
@@ -190,7 +190,7 @@ Saver::Saver(SaverOptions options, std::shared_ptr<comm::ProcessGroup> everyone,
 
 Saver::~Saver() = default;
 
-// Every rank tells the others what became of the save before, and rank 0 where the next one goes.
+// Every rank sends the others the outcome of the previous save, and rank 0 the directory of the next one.
 std::filesystem::path Saver::begin(std::int64_t iteration) {
   std::string directory;
   std::string problem;

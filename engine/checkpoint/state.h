@@ -28,7 +28,7 @@ struct ItemName {
 ItemName name_of(std::vector<io::DcpKey> path);
 
 struct StateTensor {
-  std::vector<ItemName> names;  // the first is the one that messages show
+  std::vector<ItemName> names;  // messages show the first
   nn::LocalTensor local;
 
   const std::string& name() const { return names.front().name; }

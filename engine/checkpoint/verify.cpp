@@ -97,8 +97,9 @@ void read_back(const fs::path& directory, std::span<const ManifestFile> files) {
   for (const ManifestFile& file : files) {
     const std::uint32_t crc32c = sum_part(directory / file.name, file, 0, file.size_bytes);
     if (const auto problem = checksum_problem(file, crc32c, kWriter)) {
-      raise<Error>("{}: {}: what was written does not come back; look after that disk, or save to another one",
-                   directory.string(), *problem);
+      raise<Error>(
+          "{}: {}: the disk does not return the bytes that were written; check that disk, or save to another one",
+          directory.string(), *problem);
     }
   }
 }

@@ -27,7 +27,7 @@ std::optional<std::string> file_problem(const std::filesystem::path& directory, 
 std::optional<std::string> checksum_problem(const ManifestFile& file, std::uint32_t crc32c,
                                             std::string_view sayer = kManifestName);
 
-// Reads the files back. Error if one differs from what was written.
+// Reads the files back. Error if one differs from the written bytes.
 void read_back(const std::filesystem::path& directory, std::span<const ManifestFile> files);
 
 // Flushes the files to disk. Error if one is missing or has another size.

@@ -1,7 +1,7 @@
-// Call: what one rank asks of its peers, as peers compare it and as errors name it. Private to engine/comm.
+// Call: one rank's call of a collective, as peers compare it and as errors name it. Private to engine/comm.
 //
-// Every transport compares the members' calls before a byte moves, and words its errors here, so that threads and
-// processes say the same.
+// Every transport compares the members' calls before a byte moves, and takes its error texts from here, so that threads
+// and processes report the same.
 #pragma once
 
 #include <array>
@@ -51,7 +51,7 @@ struct Call {
   static Call broadcast(std::size_t bytes, int root, std::string_view tag);
   static Call share(std::size_t bytes, std::string_view tag);
   static Call barrier(std::string_view tag);
-  // Of the world into groups called `name`.
+  // Splits the world into groups called `name`.
   static Call split(std::string_view name);
 };
 
@@ -71,14 +71,14 @@ struct WireCall {
 WireCall to_wire(const Call& call);
 Call from_wire(const WireCall& wire);
 
-// What a rank brings to a split.
+// A rank's arguments of a split.
 struct SplitChoice {
   int color = 0;
   int key = 0;
 };
 // World ranks that chose the colour of `rank`, by key, then by rank. Throws InvariantError for one below kNoColor.
 std::vector<int> members_of_split(std::span<const SplitChoice> choices, int rank);
-// How the group that a split made differs from the one that was expected, or nothing.
+// How the group that a split made differs from the expected group, or nothing.
 std::optional<std::string> unexpected_members(int rank, std::span<const int> expected, std::span<const int> members);
 
 // The members of a group, for errors: "group 'dp_shard' (ranks 0,1)". More than 16 ranks are shortened.
@@ -94,7 +94,7 @@ std::optional<std::string> difference(int my_rank, const Call& mine, int their_r
 // "rank 0 failed first: <its message>"
 std::string failed_first(int rank, std::string_view reason);
 
-// A peer that did not come, with what it last did: describe() of a call, or empty.
+// A peer that did not come, with its last call: describe() of it, or empty.
 struct Missing {
   int rank = 0;
   std::string last_entered;

@@ -1,10 +1,10 @@
 // PeerReduction: the reduce-scatter of a group whose members read each other's memory. Inputs stay where they are: no
 // flat buffer is filled, and none is needed.
 //
-// Input     parts. Member r's row of a part are its elements [r * row_elems, (r + 1) * row_elems), as far as there are
-//           so many, then zeros. The output is the rows of all parts, one after another.
-// Dtypes    of the inputs and the output: the same, or fp32 of fp16 or bf16. The bits are those of casting the inputs,
-//           laying them out as rows and ProcessGroup::reduce_scatter().
+// Input     parts. Member r's row of a part consists of its elements [r * row_elems, (r + 1) * row_elems), padded with
+//           zeros where the part is shorter. The output is the rows of all parts, one after another.
+// Dtypes    of the inputs and the output: the same, or an fp32 output of fp16 or bf16 inputs. The bits are the same as
+//           from casting the inputs, laying them out as rows and ProcessGroup::reduce_scatter().
 // Calls     as ProcessGroup's; all members give the same parts, and no member calls reduce_scatter() instead.
 // Threads   as ProcessGroup.
 #pragma once

@@ -41,7 +41,7 @@ struct Said {
   std::vector<int> ranks;
 };
 
-// What the ranks say of each key and of each item, in the order in which they come first.
+// The values of each key and each item on the ranks, in the order of their first occurrence.
 class Comparison {
  public:
   void add(int rank, const SaidEntry& entry) { said_of(entry).ranks.push_back(rank); }

@@ -1,4 +1,4 @@
-// same_entries: all ranks agree on a list of keys and values, or all of them say where they differ.
+// same_entries: checks that all ranks have the same list of keys and values; all of them report the differences.
 //
 // Cost     one 8-byte exchange, whatever the entries are; texts are exchanged only when digests differ.
 // Errors   ConfigError, the same text on every rank: "DIFFER: sharding_size: ranks 0-2 have 4, rank 3 has 2;

@@ -128,20 +128,20 @@ void refuse_repeated_anchors(const std::string& text, std::string_view file) {
   parser.HandleNextDocument(anchors);
 }
 
-// What the parser says, in words of those who write files. Those it does not have stay the parser's.
+// The parser's message in the words of a person who writes files. Messages not listed here are returned unchanged.
 std::string in_words(const std::string& problem) {
   constexpr std::array<std::pair<std::string_view, std::string_view>, 15> kProblems{{
       {"illegal tab when looking for indentation", "a tab indents the line; use spaces"},
       {"illegal EOF in scalar", "a quote is not closed before the end of the file"},
-      {"illegal document indicator in scalar", "--- or ... stands inside quotes"},
+      {"illegal document indicator in scalar", "--- or ... is inside quotes"},
       {"end of sequence flow not found", "a [ is not closed with ]"},
       {"end of map flow not found", "a { is not closed with }"},
       {"illegal flow end", "a ] or } closes nothing"},
       {"end of map not found", "the line belongs to no key above it"},
       {"end of sequence not found", "the line belongs to no list entry above it"},
-      {"illegal block entry", "a list entry stands where none can"},
-      {"illegal map key", "a key stands where none can"},
-      {"illegal map value", "a colon stands where no value can follow"},
+      {"illegal block entry", "a list entry is not allowed here"},
+      {"illegal map key", "a key is not allowed here"},
+      {"illegal map value", "a colon is not allowed here: no value can follow"},
       {"unknown token", "a value begins with a character that YAML reserves; put it in quotes"},
       {"bad character found while scanning hex number", "an escape \\x, \\u or \\U has no hexadecimal digits"},
       {"the referenced anchor is not defined", "a name after * that no & defines"},
@@ -177,14 +177,14 @@ bool is_left_open(std::string_view text, const YAML::Mark& mark) {
 // yaml-cpp's nodes as Values.
 class YamlConverter {
  public:
-  // `merges`: << is no key.
+  // `merges`: << merges mappings, instead of being a key.
   YamlConverter(std::string_view text, std::string_view file, const DocumentWords& words, bool merges)
       : text_(text), file_(file), words_(words), merges_(merges) {}
 
   Value convert(const YAML::Node& node, const std::string& path, const std::string& key, const Place& place) {
     if (++values_ > kMostValues) config_error("{}: more than {} values; aliases repeat too much", file_, kMostValues);
     if (++level_ > kMostLevels) {
-      config_error("{}: {} is nested deeper than {} levels; an alias may stand inside what it names",
+      config_error("{}: {} is nested deeper than {} levels; an alias may be inside the value that it names",
                    place.value.text(), path, kMostLevels);
     }
     Value value(kind_of(node), path, key, place);
@@ -219,7 +219,7 @@ class YamlConverter {
                      plain || quoted ? "" : node.Tag());
   }
 
-  // The parser marks an absent value at whatever follows it: it then stands where its key, or its list, does.
+  // The parser marks an absent value at the text that follows; the place of its key or list replaces this mark.
   void fill_list(const YAML::Node& node, Value& list) {
     for (std::size_t i = 0; i < node.size(); ++i) {
       const YAML::Node item = node[i];
@@ -254,7 +254,7 @@ class YamlConverter {
     for (const YAML::Node& other : merged) merge(other, lines, mapping);
   }
 
-  // What stands behind <<: a mapping, or a list of them. Keys that are there already stay.
+  // The value of <<: a mapping, or a list of them. Existing keys stay.
   void merge(const YAML::Node& node, Lines& lines, Value& mapping) {
     const SourceMark mark = mark_at(node.Mark(), file_);
     if (node.IsSequence()) {
@@ -325,7 +325,7 @@ class JsonConverter {
  public:
   using Json = nlohmann::json;
 
-  // `line` is that of the last character read.
+  // `line` is the line of the last character read.
   JsonConverter(std::string_view text, std::string_view file, const int& line)
       : size_(text.size()), file_(escaped(file)), line_(line) {}
 

@@ -5,7 +5,7 @@
 // Bytes     UTF-8, of a regular file: a pipe or a device is refused without being opened for long.
 // Limits    16 MiB, 64 levels, and a million values once YAML's aliases are written out; all far above what a person
 //           writes.
-// Errors    ConfigError with file, line and column. What readers of files say differently is in DocumentWords.
+// Errors    ConfigError with file, line and column. DocumentWords has the messages that differ between kinds of file.
 #pragma once
 
 #include <filesystem>
@@ -18,7 +18,7 @@ namespace loom::config {
 
 // The messages of one kind of file. Names in braces are filled in: {where} is file:line:column, {file} the file.
 struct DocumentWords {
-  // The text is no YAML; {problem} says why.
+  // The text is not YAML; {problem} is the reason.
   std::string_view unreadable =
       "{where}: not readable as YAML ({problem}); check indentation, colons and quotes here and in the line above";
   // The same where the parser met an alias (*name) that nothing defines; empty: as `unreadable`.
@@ -26,7 +26,7 @@ struct DocumentWords {
   std::string_view empty = "{file}: the file has no keys; write key: value lines";
   // {kind} is "a list" or "a single value".
   std::string_view no_mapping = "{where}: the file is {kind}; write key: value lines";
-  // {path} is the dotted key, {first} the line where it stood before.
+  // {path} is the dotted key, {first} the line of its first occurrence.
   std::string_view repeated = "{where}: {path} is given again, first at line {first}; keep one";
 };
 
@@ -34,8 +34,8 @@ struct DocumentWords {
 // `wanted` ends the latter: "give the path of WANTED".
 std::string read_text(const std::filesystem::path& path, std::string_view wanted);
 
-// Messages call the text `file_name`. YAML is read with an end of line after it: where a text with one of its own ends
-// too early, the mark is the next line's.
+// Messages call the text `file_name`. YAML is read with an end of line appended: if a text that has one already ends
+// too early, the mark is on the next line.
 Value parse_yaml(std::string_view text, std::string_view file_name, const DocumentWords& words = {});
 // The same as PyYAML's safe loader reads it: << merges mappings, own keys win and earlier mappings before later ones;
 // an anchor that is defined twice is refused with both places.

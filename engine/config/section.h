@@ -1,9 +1,9 @@
 // Section: one mapping of the user's file, read key by key.
 //
-// Two ways    of a file whose keys are known beforehand, a KeyTable says which may and which must be there; everything
-//             else is refused when the section is made, and section[key] gives the values. Of a file that is read by
-//             asking, the typed look-ups note their keys, and refuse_unread() refuses the keys never read.
-// Strictness  UnknownKeys: our own files hold no unknown keys; those of others (Hugging Face's JSON) may hold more.
+// Two ways    by a KeyTable, which lists the required and the optional keys: every other key is refused when the
+//             section is made, and section[key] gives the values. Or key by key: the typed look-ups note their keys,
+//             and refuse_unread() refuses the keys never read.
+// Strictness  UnknownKeys: our own files have no unknown keys; files of others (Hugging Face's JSON) may have more.
 // null        counts as absent in the typed look-ups.
 // Errors      ConfigError "WHERE: key is VALUE; ..." or "WHERE: unknown key 'KEY'; did you mean ...?". Nested keys are
 //             dotted.
@@ -29,12 +29,12 @@ enum class UnknownKeys : std::uint8_t { kRefused, kMayBe };
 struct KeyTable {
   std::vector<std::string_view> required;
   std::vector<std::string_view> optional;
-  // Of a missing key's message: what the document is called, and why the key is needed.
+  // For the message about a missing key: the name of the document, and why the key is needed.
   std::string_view document = "the file";
   std::string_view advice = "write it";
 };
 
-// Of a count: as many ids as int32 has. Products of two of them fit into 64 bits.
+// The largest count: the number of ids in an int32. The product of two counts fits into 64 bits.
 inline constexpr std::int64_t kMostCount = 2147483647;
 
 // Throws for a member of a mapping whose key is not one of `known`: the nearest spelling, or the list of them.
@@ -42,9 +42,9 @@ inline constexpr std::int64_t kMostCount = 2147483647;
 
 class Section {
  public:
-  // By asking. `mapping` is a mapping, else it is refused.
+  // Read key by key. A `mapping` that is not a mapping is refused.
   Section(Value mapping, UnknownKeys unknown_keys);
-  // By a table: unknown keys are refused, then missing ones.
+  // Read by a table: unknown keys are refused, then missing ones.
   Section(Value mapping, const KeyTable& keys);
 
   // YAML is ours: unknown keys are errors there. JSON is Hugging Face's: it may hold more than we read.
@@ -82,7 +82,7 @@ class Section {
   }
   // "file:line:column" of a key, or "file".
   std::string where(std::string_view key) const;
-  // Throws for the first key nobody asked for, with the nearest spelling of those that were.
+  // Throws for the first key that was never read, with the nearest spelling among the keys that were.
   void refuse_unread() const;
 
  private:

@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Made at first use: those who add to it are objects at namespace scope.
+// Made at first use: objects at namespace scope add to it.
 std::vector<fs::path>& added_folders() {
   static std::vector<fs::path> folders;
   return folders;
@@ -74,7 +74,7 @@ fs::path find_preset(const std::string& value, std::string_view kind, std::strin
   if (std::ranges::find(names, value) != names.end()) return *share_folder() / "configs" / kind / (value + ".yaml");
   if (names.empty()) {
     config_error(
-        "{} is {}, which is no file, and no presets are installed beside this program; give a file, or set "
+        "{} is {}, which is not a file, and no presets are installed beside this program; give a file, or set "
         "SHARDLOOM_SHARE to the share/shardloom of an installation",
         flag, value);
   }

@@ -20,7 +20,7 @@ bool is_one_of(std::string_view text, std::initializer_list<std::string_view> wo
   return std::ranges::find(words, text) != words.end();
 }
 
-// JSON knows no other way to write a text.
+// JSON has no other way to write a text.
 std::string json_text(std::string_view text) {
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }

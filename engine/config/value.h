@@ -1,10 +1,10 @@
 // Value: one value of the user's file - a scalar, a list or a mapping - with its place, as the user wrote it.
 //
-// Both YAML and JSON are read into it (document.h). A scalar keeps its text; what it means is asked of it:
+// Both YAML and JSON are read into it (document.h). A scalar keeps its text, which these members interpret:
 //   boolean   what Python's YAML reads as one: true True TRUE yes on, false False FALSE no off; without quotes.
 //   whole     decimal digits with an optional minus, without quotes and leading zeros, within 64 bits.
 //   number    a decimal number in any notation (12, -0.5, 1e9), or .inf and .nan as YAML writes them; without quotes.
-//   text      everything in quotes, and what is none of the above.
+//   text      everything in quotes, and every other scalar.
 //
 // Threads   a value that is not changed may be read by all.
 #pragma once
@@ -26,10 +26,10 @@ class Value {
 
   Value() = default;
   // An empty value of a kind; `path` is dotted ("links.levels[0].name", "" is the document), `key` its last part when
-  // it stands in a mapping.
+  // it is a member of a mapping.
   Value(Kind kind, std::string path, std::string key, Place place)
       : kind_(kind), path_(std::move(path)), key_(std::move(key)), place_(std::move(place)) {}
-  // What a scalar says. `tag` is kTagged's ("!!str").
+  // The content of a scalar. `tag` is for kTagged ("!!str").
   void set_scalar(std::string text, Style style, std::string tag = "");
   Value& add(Value item) { return items_.emplace_back(std::move(item)); }
 

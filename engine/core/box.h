@@ -2,7 +2,7 @@
 //
 // Box      elements [offset[d], offset[d] + shape[d]) of every dim d of an array of shape `whole`. It may be empty,
 //          also at the very end (offset[d] == whole[d]).
-// Runs     equally long, as long as they can be, in the order of the box's elements: run i holds the box's elements
+// Runs     equally long, as long as possible, in the order of the box's elements: run i holds the box's elements
 //          [i * elems(), (i + 1) * elems()), which lie one after another in the whole from begin(i) on. Rows of dim 0
 //          are one run, columns one a row. An empty box has none; a scalar has one of one element.
 // Units    elements.
@@ -16,7 +16,7 @@
 
 namespace loom {
 
-// One number a dim.
+// One number per dim.
 using Offset = std::vector<std::int64_t>;
 
 bool box_fits(const Shape& whole, const Offset& offset, const Shape& shape);

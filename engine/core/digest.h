@@ -1,4 +1,4 @@
-// A 64-bit digest of bytes (FNV-1a): for comparing what should be equal, not against an adversary.
+// A 64-bit digest of bytes (FNV-1a): to compare bytes that should be equal, not against an adversary.
 #pragma once
 
 #include <cstddef>

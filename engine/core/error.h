@@ -24,14 +24,14 @@ class ConfigError : public Error {
   using Error::Error;
 };
 
-// The user's model or program asks for what cannot be: shapes that an operator does not take, a key that a batch does
+// The user's model or program makes an impossible request: shapes that an operator rejects, a key that a batch does
 // not have, a second backward through one graph.
 class ModelError : public Error {
  public:
   using Error::Error;
 };
 
-// The device cannot do what was asked.
+// The device cannot do what was requested.
 class DeviceError : public Error {
  public:
   using Error::Error;
@@ -58,7 +58,7 @@ class InvariantError : public Error {
 // "[rank R] " while a rank is current on this thread, else "".
 std::string rank_prefix();
 
-// What the templates below share: a call instantiates no more than its list of arguments.
+// Shared by the templates below, so that a call instantiates only its list of arguments.
 namespace detail {
 [[noreturn]] void throw_config_error(fmt::string_view format, fmt::format_args args);
 [[noreturn]] void throw_model_error(fmt::string_view format, fmt::format_args args);
@@ -84,13 +84,13 @@ template <class... Args>
   detail::throw_model_error(format, fmt::make_format_args(args...));
 }
 
-// What the user's model must keep to.
+// A condition that the user's model must meet.
 template <class... Args>
 void check_model(bool holds, fmt::format_string<Args...> format, Args&&... args) {
   if (!holds) model_error(format, std::forward<Args>(args)...);
 }
 
-// What our own code must keep to.
+// A condition that our own code must meet.
 template <class... Args>
 void require(bool holds, fmt::format_string<Args...> format, Args&&... args) {
   if (!holds) detail::throw_internal_error(format, fmt::make_format_args(args...));

@@ -1,4 +1,4 @@
-// Pages of 2 MiB: a processor keeps few addresses of pages at hand, and pages of 4 KiB are too many for large arrays.
+// Pages of 2 MiB: a processor caches few page addresses, and a large array has too many pages of 4 KiB.
 #pragma once
 
 #include <cstddef>

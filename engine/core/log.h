@@ -13,7 +13,7 @@ namespace loom {
 
 enum class LogLevel : std::uint8_t { kDebug, kInfo, kWarning, kError };
 
-// What the functions below share: a call instantiates no more than its list of arguments.
+// Shared by the functions below, so that a call instantiates only its list of arguments.
 void log_message(LogLevel level, fmt::string_view format, fmt::format_args args);
 
 template <class... Args>

@@ -1,5 +1,5 @@
 // Ordered work: items are made one after another, worked on by several threads, and taken in the order they were made.
-// What is taken, and in which order, does not depend on the number of threads.
+// The items taken, and their order, do not depend on the number of threads.
 //
 // Made     by `next`, one at a time; nothing behind the last one.
 // Memory   at most kItemsPerWorker items for each worker exist at a time.

@@ -5,7 +5,7 @@ namespace loom {
 
 void run_in_order(int workers, const std::function<std::unique_ptr<OrderedItem>()>& next) {
   if (workers != 1) {
-    config_error("{} workers asked for, but this build has serial loops (LOOM_PARALLEL=serial); use 1", workers);
+    config_error("{} workers requested, but this build has serial loops (LOOM_PARALLEL=serial); use 1", workers);
   }
   while (const auto item = next()) {
     item->work(0);

@@ -47,7 +47,7 @@ class Stages {
   }
 
  private:
-  // An error waits for its turn: those of earlier items come first.
+  // An error waits for its turn: errors of earlier items come first.
   template <class Step>
   static void try_to(Slot& slot, Step step) {
     try {

@@ -11,7 +11,7 @@ ComputePool::~ComputePool() = default;
 
 void ComputePool::resize(int compute_threads) {
   if (compute_threads != 1) {
-    config_error("{} compute threads asked for, but this build has serial loops (LOOM_PARALLEL=serial); use 1",
+    config_error("{} compute threads requested, but this build has serial loops (LOOM_PARALLEL=serial); use 1",
                  compute_threads);
   }
 }

@@ -1,4 +1,4 @@
-// RankContext: the one thing a rank owns; everything else it has hangs off it.
+// RankContext: the root of a rank's state. It owns everything else that the rank has.
 //
 // A rank is one host thread of control with one emulated NPU. There is no global mutable state: a floor that needs
 // something per rank (the device, the grad mode, the compute pool) keeps it in a slot of its own type here.
@@ -44,8 +44,8 @@ class RankContext {
   // works for the rank on threads of its own. `stop` does not throw.
   void at_end(std::function<void()> stop);
 
-  // What of the user's program is running, for the text of ModelErrors: "the forward of 'layers.1' (Block)", or "". A
-  // floor that knows of programs gives the function, which is called on the rank's host thread.
+  // The part of the user's program that is running, for the text of ModelErrors: "the forward of 'layers.1' (Block)",
+  // or "". A higher floor supplies the function, which is called on the rank's host thread.
   void set_program_place(std::string (*place)()) { program_place_ = place; }
   std::string program_place() const { return program_place_ == nullptr ? std::string{} : program_place_(); }
 

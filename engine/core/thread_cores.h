@@ -28,7 +28,7 @@ struct ThreadCores {
 // Binds the calling thread to `cores`; does nothing for an empty list. DeviceError where the system refuses: the cores,
 // its reason, and the cores that the thread may use.
 void bind_this_thread(const std::vector<int>& cores);
-// The same to those of its role in the rank.
+// Binds it to the cores of its role in the rank.
 void bind_this_thread(RankContext& context, ThreadRole role);
 
 // Cores that the calling thread may use now, ascending.

@@ -12,7 +12,7 @@ constexpr std::array kBytes{Unit{"GiB", 0x1p30, 2}, Unit{"MiB", 0x1p20, 2}, Unit
 constexpr std::array kTimes{Unit{"s", 1e9, 3}, Unit{"ms", 1e6, 2}, Unit{"us", 1e3, 2}, Unit{"ns"}};
 constexpr std::array kCounts{Unit{"G", 1e9, 3}, Unit{"M", 1e6, 3}, Unit{"K", 1e3, 3}, Unit{""}};
 
-// Of units from the largest to the smallest, the first that the value has one of.
+// The largest unit that is not larger than the value. `units` are in descending order.
 Unit fitting(std::span<const Unit> units, std::int64_t largest) {
   const double size = std::abs(static_cast<double>(largest));
   for (const Unit& unit : units) {

@@ -1,7 +1,7 @@
 // Figures for people: bytes, times and counts in a unit that fits their size.
 //
-// Unit     of a table: one for all its figures, by the largest of them (unit_of_...). Of a sentence: one for each
-//          figure (..._text).
+// Unit     a table has one unit for all its figures, chosen by the largest of them (unit_of_...); a sentence has one
+//          for each figure (..._text).
 // Figures  a value that is not zero never shows as zero: "<0.01".
 #pragma once
 

@@ -95,8 +95,9 @@ DataBlend parse_blend(const std::string& flag, const std::vector<std::string>& w
   const auto numbers = static_cast<std::size_t>(std::ranges::count_if(weights, has_value));
   if (numbers != 0 && numbers != weights.size()) {
     const auto at = static_cast<std::size_t>(std::ranges::find_if_not(weights, has_value) - weights.begin());
-    config_error("{}: '{}' stands where a weight would, and others have one; give each prefix a weight, or none", flag,
-                 shown_text(words[2 * at]));
+    config_error(
+        "{}: '{}' is in the place of a weight, and other prefixes have one; give each prefix a weight, or none", flag,
+        shown_text(words[2 * at]));
   }
   DataBlend blend;
   if (numbers == 0) {

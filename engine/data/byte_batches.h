@@ -15,7 +15,7 @@ namespace loom::data {
 // fraction is held out.
 DataLoaders byte_data_loaders(const DataOptions& options);
 
-// For a program that trains on `data` and never on samples for fine-tuning: ConfigError where --stage asks for these.
+// For a program that trains on `data` and never on samples for fine-tuning: ConfigError if --stage needs such samples.
 void refuse_samples(const DataOptions& options, std::string_view data);
 
 // Calls a model with input_ids, and with position_ids and actual_seq_len where the batch has them.

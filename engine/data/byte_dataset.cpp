@@ -38,7 +38,7 @@ void add_folder(const fs::path& folder, std::vector<fs::path>& found) {
   check(folder, error);
   while (entry != fs::recursive_directory_iterator()) {
     const fs::path path = entry->path();
-    std::error_code dangling;  // a link to nothing is no regular file
+    std::error_code dangling;  // a link to nothing is not a regular file
     if (entry->is_regular_file(dangling)) add_file(path, found);
     entry.increment(error);
     check(path, error);
@@ -225,7 +225,7 @@ ByteDataset::ByteDataset(std::vector<io::MappedFile> files, StreamRange range, i
 }
 
 void ByteDataset::fill(std::int64_t global_sample_index, std::span<std::int32_t> tokens) const {
-  require(global_sample_index >= 0, "sample {} asked for", global_sample_index);
+  require(global_sample_index >= 0, "sample {} requested", global_sample_index);
   require(tokens.size() == static_cast<std::size_t>(seq_length_) + 1, "room for {} tokens, a sample has {}",
           tokens.size(), seq_length_ + 1);
   const std::int64_t epoch = global_sample_index / sample_count_;

@@ -8,12 +8,12 @@
 //          last held_out_fraction is held out, from the nearest end of a document (an empty line), else of a line, that
 //          moves the cut by less than half of that share; else from that byte on.
 // Samples  the files of a split make one stream, in path order with a byte 0 between files. Sample i is the stream's
-//          bytes [i * seq_length, i * seq_length + seq_length + 1): inputs and, one further, targets. What is left at
-//          the end is not used.
+//          bytes [i * seq_length, i * seq_length + seq_length + 1): inputs and, one further, targets. The rest at the
+//          end is not used.
 // Order    a function of seed and index alone: index / sample_count() is the epoch, whose samples are shuffled
 //          (loom::permute). The number of samples consumed is therefore the whole state of the reader.
 // Memory   files are mapped, not copied: one mapping a file (Linux allows a process about 65000). Samples are read from
-//          the files themselves, each time only where the file is what it was when it was opened.
+//          the files themselves, each time only if the file has not changed since it was opened.
 // Threads  const after construction: the rank threads of a process may share one.
 // Errors   ConfigError: a path that cannot be read, no data, data too small for one sample of each split. Error from
 //          fill(): a file was shortened, changed, replaced or removed since (io::FileReader).
@@ -46,7 +46,7 @@ class ByteDataset {
  public:
   // At least one file; together at least seq_length + 1 bytes, separators included.
   ByteDataset(std::vector<io::MappedFile> files, int seq_length, std::uint64_t seed);
-  // Of a part of the files' stream, of at least seq_length + 1 bytes.
+  // Reads a part of the files' stream, of at least seq_length + 1 bytes.
   ByteDataset(std::vector<io::MappedFile> files, StreamRange range, int seq_length, std::uint64_t seed);
 
   // Samples of an epoch, at least 1.

@@ -20,13 +20,13 @@ constexpr std::string_view kBetween = ",;:/ \t[]()";
 
 double number_of(const std::string& text, std::string_view word) {
   const auto number = parse_number<double>(word);
-  if (!number) refuse(text, fmt::format("'{}' is no number", word));
+  if (!number) refuse(text, fmt::format("'{}' is not a number", word));
   return *number;
 }
 
 std::vector<double> numbers_of(const std::string& text) {
   if (const auto at = text.find_first_not_of(std::string(kNumber) + std::string(kBetween)); at != std::string::npos) {
-    refuse(text, fmt::format("character {} stands for nothing", at + 1));
+    refuse(text, fmt::format("character {} has no meaning here", at + 1));
   }
   std::vector<double> numbers;
   for (std::size_t begin = 0; (begin = text.find_first_of(kNumber, begin)) != std::string::npos;) {

@@ -100,7 +100,7 @@ class Opener {
     if (!samples) return blended(source, std::move(sets), std::move(sizes), {});
     if (all == 0 && *samples > 0) {
       config_error(
-          "{}: none of its data sets has a sample for {}, and {} are asked for; give that part more in --split, "
+          "{}: none of its data sets has a sample for {}, and {} are needed; give that part more in --split, "
           "or ask for no sample of it",
           source.flag, name_of(source.split), *samples);
     }

@@ -50,7 +50,7 @@ class BlendedDataset {
 
   std::int64_t sample_count() const { return sample_count_; }
   const std::vector<GptDataset>& sets() const { return sets_; }
-  // As they were blended; empty for a pair without a weight, as are the two indices.
+  // The weights of the blend; empty for a pair without a weight, as are the two indices.
   const std::vector<double>& weights() const { return weights_; }
   std::span<const std::int16_t> dataset_index() const { return dataset_; }
   std::span<const std::int64_t> dataset_sample_index() const { return sample_; }
@@ -67,11 +67,11 @@ class BlendedDataset {
   std::int64_t sample_count_ = 0;
 };
 
-// ConfigError with the set of which a blend draws more samples than it has; the surplus makes that rare.
+// ConfigError naming a set from which the blend draws more samples than it has; the surplus makes this rare.
 // Before: `index` is one of these sets, as BlendedDataset takes it.
 void check_blend(const std::string& flag, DataSplit split, std::span<const GptDataset> sets, const IndexArrays& index);
 
-// By place_of(DataSplit).
+// Indexed by place_of(DataSplit).
 using GptData = PerSplit<std::optional<BlendedDataset>>;
 
 GptData open_gpt_data(const GptDataOptions& options);

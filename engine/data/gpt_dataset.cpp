@@ -29,12 +29,12 @@ GptPlan plan_of(const io::IndexedDataset& pair, DataSplit split, const SequenceR
   if (const auto plan = plan_samples(request)) return *plan;
   if (request.tokens_per_epoch == 0) {
     config_error(
-        "--data-path {}: {} samples are asked of its part for {}, sequences [{}, {}) of {}, which has no token; give "
+        "--data-path {}: {} samples are needed of its part for {}, sequences [{}, {}) of {}, which has no token; give "
         "that part more in --split, or ask for no sample of it",
         shown(pair), *samples, name_of(split), range.begin, range.end, pair.sequence_count());
   }
   config_error(
-      "--data-path {}: {} samples of {} tokens are asked of its part for {}, which has {} tokens; ask for fewer",
+      "--data-path {}: {} samples of {} tokens are needed of its part for {}, which has {} tokens; ask for fewer",
       shown(pair), *samples, options.seq_length, name_of(split), request.tokens_per_epoch);
 }
 
@@ -59,7 +59,7 @@ void check(const io::IndexedDataset& pair, const GptSampleOptions& options) {
                  shown(pair), pair.sequence_count(), std::numeric_limits<std::int32_t>::max());
   }
   if (pair.dtype() == io::IndexedDtype::kF32 || pair.dtype() == io::IndexedDtype::kF64) {
-    config_error("--data-path {}: it holds {}, which are no token ids; give a pair of integers", shown(pair),
+    config_error("--data-path {}: it holds {}, which are not token ids; give a pair of integers", shown(pair),
                  io::name_of(pair.dtype()));
   }
 }

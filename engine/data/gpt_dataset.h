@@ -43,7 +43,7 @@ struct GptSampleOptions {
 // The pad id that masks: options.pad, or -1 where that is the EOD or another special id.
 std::int32_t pad_in_use(const GptSampleOptions& options);
 
-// Where fill() writes: seq_length values each; what is empty is not wanted.
+// Where fill() writes: seq_length values each; an empty span is left out.
 struct GptSampleRow {
   std::span<std::int32_t> tokens;
   std::span<std::int32_t> labels;

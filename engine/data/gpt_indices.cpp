@@ -62,7 +62,7 @@ class SampleWalk {
   std::int64_t document() const { return static_cast<std::int64_t>(place_); }
   std::int64_t token() const { return token_; }
 
-  // Passes seq_length + 1 tokens and goes back to the last of them, or stands at the last token there is. Where a
+  // Passes seq_length + 1 tokens and goes back to the last of them, or stops at the last token of all. Where a
   // sequence ends exactly there, the walk stays in it.
   void next(std::int64_t seq_length) {
     std::int64_t left = seq_length + 1;

@@ -33,7 +33,7 @@ struct GptPlanRequest {
   bool keep_partial = false;                 // the last sample may be shorter than the others
 };
 
-// Nothing where samples are asked of no token, or where the numbers leave 63 bits or the epochs 31.
+// None if samples are needed but there is no token, or if the numbers exceed 63 bits or the epochs 31.
 std::optional<GptPlan> plan_samples(const GptPlanRequest& request);
 
 struct GptIndices {
@@ -42,8 +42,8 @@ struct GptIndices {
   std::vector<std::int64_t> shuffle;
 };
 
-// `length`: of a sequence, in tokens; those of `range` sum to plan.tokens_per_epoch. Time and memory grow with epochs
-// times sequences, and with samples.
+// `length`: of a sequence, in tokens; the lengths in `range` sum to plan.tokens_per_epoch. Time and memory grow with
+// epochs times sequences, and with samples.
 GptIndices build_indices(const GptPlan& plan, const SequenceRange& range, std::int64_t seq_length, std::uint32_t seed,
                          const std::function<std::int32_t(std::int64_t)>& length);
 

@@ -22,7 +22,7 @@ constexpr std::string_view kMagic{"SLINDEX\0", 8};
 constexpr std::uint32_t kVersion = 1;
 constexpr std::size_t kAlignment = 8;
 
-// In front of the description: what the file has.
+// Precedes the description and lists the content of the file.
 struct Header {
   char magic[8];
   std::uint32_t version;
@@ -130,7 +130,7 @@ bool is_there(const fs::path& path) {
   return fs::exists(path, error);
 }
 
-// What a sound file holds; a damaged one is reported, and then as good as none.
+// The content of an intact file; a damaged file is reported and treated as missing.
 std::optional<IndexArrays> read_indices(const fs::path& path, const std::string& description,
                                         const std::vector<std::uint64_t>& item_bytes) {
   if (!is_there(path)) return {};

@@ -4,8 +4,8 @@
 //           the indices depend on; the text itself is in the file and is compared.
 // Builder   one at a time (io::OutputLock beside the file); the others wait for it, but no longer than `longest_wait`,
 //           and then find the file. It appears whole or not at all.
-// Damaged   a file whose checksum, sizes or description are not right is built again, and a warning says so.
-// Threads   safe from any number of threads and processes. What is returned is constant.
+// Damaged   a file with a wrong checksum, size or description is built again, with a warning.
+// Threads   safe from any number of threads and processes. The returned arrays are constant.
 // Errors    ConfigError with the flag and the path: the folder cannot be made or written, the wait was too long.
 #pragma once
 
@@ -52,7 +52,7 @@ class IndexArrays {
 struct IndexCache {
   std::filesystem::path folder;  // empty: no cache
   std::string flag = "--data-cache-path";
-  // A folder that a user named must be writable. Without that the indices stay in memory, and a warning says so.
+  // A folder that a user named must be writable. Otherwise the indices stay in memory, with a warning.
   bool must_write = true;
   std::chrono::milliseconds longest_wait = std::chrono::minutes(10);
 };

@@ -11,7 +11,7 @@
 
 namespace loom::data {
 
-// Of samples of token ids. Names and meanings are Megatron's.
+// Options of samples of token ids. Names and meanings are Megatron's.
 struct TokenDataOptions {
   // --train-data-path, --valid-data-path, --test-data-path: as data_path, one for each part; then without data_path.
   PerSplit<std::vector<std::string>> part_data_path{};
@@ -23,7 +23,7 @@ struct TokenDataOptions {
   bool eod_mask_loss = false;
 };
 
-// Of samples for supervised fine-tuning. Names and meanings are MindSpeed-LLM's.
+// Options of samples for supervised fine-tuning. Names and meanings are MindSpeed-LLM's.
 struct InstructionDataOptions {
   bool is_instruction_dataset = false;                // filled in: with a stage too
   bool is_pairwise_dataset = false;                   // filled in: with dpo, simpo and orm too; then the former as well
@@ -49,7 +49,7 @@ struct DataOptions : TokenDataOptions, InstructionDataOptions {
   std::uint64_t seed = 1234;        // of the order of samples, and of every other draw of the job
 };
 
-// What a data set consists of. The files are looked at, not read.
+// The kind of a data set, by the names of its files; these are not read.
 enum class DataKind : std::uint8_t {
   kBytes,         // files and folders
   kTokens,        // .bin/.idx pairs

@@ -1,5 +1,5 @@
-// SftData: training, validation and test samples of data for supervised fine-tuning, as --data-path and its kin name
-// it.
+// SftData: training, validation and test samples of data for supervised fine-tuning, as named by --data-path and
+// related flags.
 //
 // One distribution   one prefix, cut by `split`; a part whose weight is 0 is absent, and one
 //                    of evaluation that has no line while samples of it are wanted.
@@ -30,7 +30,7 @@ struct SftDataOptions {
   std::chrono::milliseconds longest_wait = std::chrono::minutes(10);
 };
 
-// By place_of(DataSplit).
+// Indexed by place_of(DataSplit).
 using SftData = PerSplit<std::optional<SftDataset>>;
 
 SftData open_sft_data(const SftDataOptions& options);

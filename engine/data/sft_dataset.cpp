@@ -35,7 +35,7 @@ Epochs epochs_of(const std::string& flag, const SftFiles& files, DataSplit split
                  std::optional<std::int64_t> samples, const SftSampleOptions& options) {
   if (samples.value_or(0) > 0 && range.size() == 0) {
     config_error(
-        "{} {}: {} samples are asked of its part for {}, lines [{}, {}) of {}, which has no line; give that part more "
+        "{} {}: {} samples are needed of its part for {}, lines [{}, {}) of {}, which has no line; give that part more "
         "in --split, or ask for no sample of it",
         flag, shown(files), *samples, name_of(split), range.begin, range.end, files.line_count());
   }
@@ -44,7 +44,7 @@ Epochs epochs_of(const std::string& flag, const SftFiles& files, DataSplit split
   const std::int64_t wanted = samples.value_or(size);
   const std::int64_t count = wanted / size + (wanted % size == 0 ? 0 : 1);
   if (!checked_multiply(count, size * 8)) {
-    config_error("{} {}: {} samples are asked of its part for {}; ask for fewer", flag, shown(files), wanted,
+    config_error("{} {}: {} samples are needed of its part for {}; ask for fewer", flag, shown(files), wanted,
                  name_of(split));
   }
   return {size, count};

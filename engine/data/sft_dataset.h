@@ -3,7 +3,7 @@
 //
 // Sample     a line of the files (sft_files.h): a conversation, or several packed into one line.
 // Labels     are shifted here: label i of a sample is the label of token i + 1, -100 for the last token; the loss mask
-//            is 0 where the label is negative. With neat_pack no token is asked for the first one of the next sample.
+//            is 0 where the label is negative. With neat_pack the first token of the next sample is no target.
 //            With labels_in_place they are not shifted: label i belongs to token i.
 // Cut        of a sample longer than seq_length: CutRule.
 // Padding    behind the sample up to the row's length: the pad id, label -100, a segment of its own.

@@ -32,8 +32,8 @@ io::IndexedDataset open_key(const std::string& flag, const fs::path& prefix, con
   }
   io::IndexedDataset opened(pair);
   if (opened.dtype() == io::IndexedDtype::kF32 || opened.dtype() == io::IndexedDtype::kF64) {
-    config_error("{} {}: {} holds {}, which are no token ids; give pairs of integers", flag, shown(prefix), shown(pair),
-                 io::name_of(opened.dtype()));
+    config_error("{} {}: {} holds {}, which are not token ids; give pairs of integers", flag, shown(prefix),
+                 shown(pair), io::name_of(opened.dtype()));
   }
   return opened;
 }

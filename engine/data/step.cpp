@@ -14,7 +14,7 @@ const nn::Value& Batch::at(std::string_view name) const {
     if (key == name) return value;
     names.push_back(key);
   }
-  model_error("the batch has no '{}'; it has {}; give it in the DataLoader, or ask for what is there", name,
+  model_error("the batch has no '{}'; it has {}; give it in the DataLoader, or read one of these", name,
               names.empty() ? "nothing" : fmt::format("{}", fmt::join(names, ", ")));
 }
 

@@ -1,4 +1,4 @@
-// What one step reads and gives: a batch, where batches come from, and the forward of a micro-batch with its loss.
+// The input and the result of a step: batches, their source, and the forward of a micro-batch with its loss.
 //
 // Threads  a loader may be called by several ranks' threads at once: it may read what they share and must not write it.
 //          A Batch and a DataIterator belong to one rank's host thread.
@@ -24,18 +24,18 @@ namespace loom::data {
 // name.
 struct Batch {
   nn::ValueDict values;
-  // One a row: what a reference model says of it, where the objective has one (engine/objective/objective.h).
+  // One per row: its log probability in the reference model, if the objective has one (engine/objective/objective.h).
   std::vector<double> reference_log_probs = {};
 
-  // Throw ModelError naming what there is instead.
+  // Throw ModelError naming the existing values.
   const nn::Value& at(std::string_view name) const;
   const Tensor& operator[](std::string_view name) const { return at(name).tensor(); }
   // None if there is none.
   const nn::Value& find(std::string_view name) const;
 };
 
-// The batch with every tensor on the current rank's device. The copy is no event of the step: a batch is there when the
-// step begins. Shapes without values (tensors on the meta device) are enough for a dry run.
+// The batch with every tensor on the current rank's device. The copy is not an event of the step: a batch is on the
+// device when the step begins. Shapes without values (tensors on the meta device) are enough for a dry run.
 Batch to_device(const Batch& batch);
 
 // Makes the micro-batch of these samples. They are numbered from 0 over the whole training: a data set that is shorter
@@ -44,7 +44,7 @@ Batch to_device(const Batch& batch);
 using DataLoader = std::function<Batch(std::span<const std::int64_t> samples)>;
 
 struct TokenCounts {
-  std::int64_t scored = 0;  // those that the loss is a mean over
+  std::int64_t scored = 0;  // the loss is their mean
   std::int64_t all = 0;
 };
 // Counts the tokens of a micro-batch.
@@ -68,24 +68,24 @@ struct DataLoaders {
   std::vector<std::string> warnings = {};  // a line each, for one rank to print
   // Where sample `number` of `train` lies, for messages: "line 7 of data/alpaca". None: the number is all there is.
   std::function<std::string(std::int64_t number)> place = {};
-  // Where it is there, batches of the loaders have "numbers", a list of whole numbers: those of their samples.
+  // If set, batches of the loaders have "numbers", a list of whole numbers: the numbers of their samples.
   std::optional<NumberedSamples> numbered = {};
 };
 
-// The micro-batch of one forward_step, for which it calls next() once. Where it lies in the data is the trainer's
-// affair (train/train_state.h): an iterator keeps no position.
+// The micro-batch of one forward_step, for which it calls next() once. The trainer keeps its position in
+// the data (train/train_state.h): an iterator has none.
 class DataIterator {
  public:
   // `loader` outlives it.
   DataIterator(const DataLoader& loader, std::vector<std::int64_t> samples)
       : loader_(&loader), samples_(std::move(samples)) {}
-  // A micro-batch that is there already.
+  // A micro-batch that exists already.
   explicit DataIterator(Batch batch) : batch_(std::move(batch)) {}
 
   // On the current rank's device (to_device). ConfigError when it is called a second time.
   Batch next();
 
-  // What the job's objective gives the forward, which the trainer sets before it (engine/objective/objective.h).
+  // The objective's values for the forward, which the trainer sets before it (engine/objective/objective.h).
   // `complete` gets the batch that next() returns; empty: nothing is added.
   void set_objective(std::int64_t loss_chunk_size, std::function<void(Batch&)> complete) {
     loss_chunk_size_ = loss_chunk_size;
@@ -117,7 +117,7 @@ struct Loss {
   std::vector<std::pair<std::string, double>> reports = {};
 };
 
-// From the model's output. Takes the output over: what it lets go of, backward may write on.
+// Computes the loss from the model's output and takes ownership of it: backward may overwrite tensors that it releases.
 using LossFunc = std::function<Loss(nn::Value output)>;
 
 struct ForwardResult {

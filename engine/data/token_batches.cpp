@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::int32_t kNotScored = -100;
 
-// What a sample has besides tokens and targets.
+// The parts of a sample besides tokens and targets.
 struct RowParts {
   bool position_ids = false;
   bool segments = false;
@@ -151,7 +151,7 @@ void keep_rewards(std::span<const std::int32_t> tokens, std::span<std::int32_t> 
   }
   if (labels == 0 || kept > 0) return;
   config_error(
-      "{}: none of its {} labels stands at a --placeholder-token, id {}; give the one that the data was "
+      "{}: none of its {} labels is at a --placeholder-token, id {}; give the token that the data was "
       "preprocessed with",
       where(), labels, *ids.placeholder);
 }
@@ -190,7 +190,7 @@ AnswerSets answers_of(std::optional<SftDataset>& chosen, std::optional<SftDatase
           std::make_shared<const SftDataset>(std::move(*rejected))};
 }
 
-// What a batch of pairs has besides tokens and targets.
+// The parts of a batch of pairs besides tokens and targets.
 struct PairParts {
   bool lengths = false;
   std::optional<std::int64_t> first_number;  // of the files of this part
@@ -287,7 +287,7 @@ TokenCounts count_pairs(const Batch& batch) {
   return {tokens.scored > 0 ? batch["targets"].shape()[0] / 2 : 0, tokens.all};
 }
 
-// What a job asks of its data.
+// A job's requirements on its data.
 struct Job {
   const DataOptions& options;
   const SampleCounts& counts;
@@ -318,7 +318,7 @@ struct Opened {
   std::shared_ptr<const Samples> samples;
 };
 
-// Of the three parts, each of which open(place) opens.
+// The loaders of the three parts, each of which open(place) opens.
 template <class Samples, class Open>
 DataLoaders loaders_of(const PerSplit<std::optional<Samples>>& parts, const Open& open, const Job& job,
                        std::string about) {
@@ -346,7 +346,7 @@ DataLoaders counted_loaders_of(PerSplit<std::optional<Samples>> parts, const Job
   return loaders;
 }
 
-// With neat_pack the mask says where samples end.
+// With neat_pack the mask marks the ends of samples.
 void check_ids(const DataOptions& options, const TokenIds& ids) {
   if (ids.eod >= 0) return;
   const bool by_eod = !options.neat_pack;
@@ -393,7 +393,7 @@ GptDataOptions gpt_options(const DataOptions& options, const TokenIds& ids, cons
 
 std::int64_t product(std::string_view flag, std::int64_t count, std::int64_t samples) {
   if (const auto all = checked_multiply(count, samples)) return *all;
-  config_error("{} asks for {} times {} samples, which 64 bits do not hold; give less", flag, count, samples);
+  config_error("{}: {} times {} samples do not fit into 64 bits; give less", flag, count, samples);
 }
 
 // "12345 samples of up to 128 tokens from 2 pairs for train, 320 for valid"
@@ -452,7 +452,7 @@ SftDataOptions sft_options(const DataOptions& options, const TokenIds& ids, cons
   return sft;
 }
 
-// Samples that are not cut turn by turn: both answers keep their prompt whole, and rewards stand where they stand.
+// Samples that are not cut turn by turn: both answers keep their whole prompt, and rewards keep their places.
 SftDataOptions whole_samples(SftDataOptions sft) {
   if (sft.sample.cut == CutRule::kTurns) sft.sample.cut = CutRule::kNone;
   return sft;
@@ -465,7 +465,7 @@ std::pair<SftData, SftData> open_pairs(SftDataOptions sft) {
   return {std::move(chosen), open_sft_data(sft)};
 }
 
-// Of the first line of each part's files. A part that no sample is asked of may have lines.
+// The number of the first line of each part's files. A part that is not used may have lines.
 PerSplit<std::int64_t> first_numbers(const SftDataOptions& sft) {
   PerSplit<std::int64_t> first{};
   std::int64_t count = 0;

@@ -9,7 +9,7 @@
 //             "lengths" and "numbers" of pairs: see preference_data_loaders() and outcome_reward_data_loaders().
 // Loss        the mean over the targets that count, of a whole step: DataLoaders::count_tokens.
 // Evaluation  begins at sample 0 each time.
-// Errors      ConfigError as gpt_data.h and sft_data.h say, and for options that need an id that no tokenizer gives.
+// Errors      ConfigError as in gpt_data.h and sft_data.h, and for options that need an id that no tokenizer gives.
 #pragma once
 
 #include <cstdint>
@@ -22,12 +22,12 @@
 
 namespace loom::data {
 
-// Of a tokenizer.
+// The ids of a tokenizer.
 struct TokenIds {
   std::int32_t eod = -1;                  // at the end of a document; -1: not known
   std::int32_t pad = -1;                  // -1: none
   std::vector<std::int32_t> others = {};  // the other special ids
-  // Of process rewards: where labels count (none: everywhere), and which there are (empty: any).
+  // For process rewards: the token at which labels count (none: any), and the allowed labels (empty: any).
   std::optional<std::int32_t> placeholder = {};
   std::vector<std::int32_t> rewards = {};
 };
@@ -43,21 +43,21 @@ struct RunLength {
   std::int64_t eval_iters = 0;
   std::int64_t global_batch_size = 1;
 };
-// As many as Megatron asks for, so that its indices are ours.
+// The same numbers as Megatron's, so that the indices are equal.
 SampleCounts sample_counts(const RunLength& run);
 
 // Samples of an epoch of the training data, whatever its kind: bytes of text, pairs, or lines of samples. ConfigError
 // as the loaders below, and for a blend with weights, which has no epoch.
 std::int64_t epoch_samples(const DataOptions& options, std::int64_t global_batch_size);
 
-// Of .bin/.idx pairs.
+// Loaders of .bin/.idx pairs.
 DataLoaders token_data_loaders(const DataOptions& options, const TokenIds& ids, const SampleCounts& counts);
-// Of samples for fine-tuning. `global_batch_size`: for padded_samples.
+// Loaders of samples for fine-tuning. `global_batch_size`: for padded_samples.
 DataLoaders instruction_data_loaders(const DataOptions& options, const TokenIds& ids, const SampleCounts& counts,
                                      std::int64_t global_batch_size);
-// Of preferences. A batch has the rows of the chosen answers of its samples, and then those of the rejected ones; the
-// loss of a step is the mean over its samples. With numbered_samples: DataLoaders::numbered; a pair's number is its
-// line in the files, those of --train-data-path, --valid-data-path and --test-data-path one behind another.
+// Loaders of preferences. A batch has the rows of its samples' chosen answers, then the rows of the rejected answers;
+// the loss of a step is the mean over its samples. With numbered_samples: DataLoaders::numbered; a pair's number is its
+// line in the files of --train-data-path, --valid-data-path and --test-data-path, one behind another.
 DataLoaders preference_data_loaders(const DataOptions& options, const TokenIds& ids, const SampleCounts& counts,
                                     std::int64_t global_batch_size);
 
@@ -65,8 +65,8 @@ DataLoaders preference_data_loaders(const DataOptions& options, const TokenIds& 
 DataLoaders outcome_reward_data_loaders(const DataOptions& options, const TokenIds& ids, const SampleCounts& counts,
                                         std::int64_t global_batch_size);
 
-// Of process rewards: target i is the label of token i, not of the one behind it. ConfigError, from a loader, for a
-// label that is none of ids.rewards, and for a sample whose labels all stand elsewhere than at ids.placeholder.
+// Loaders of process rewards: target i is the label of token i, not of the next token. ConfigError, from a loader, for
+// a label outside of ids.rewards, and for a sample without a label at ids.placeholder.
 DataLoaders process_reward_data_loaders(const DataOptions& options, const TokenIds& ids, const SampleCounts& counts,
                                         std::int64_t global_batch_size);
 

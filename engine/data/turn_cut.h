@@ -1,7 +1,7 @@
-// Cut-offs: how many ids of a turn are kept, of its prompt and of its answer; what is over is cut at their ends.
+// Cut-offs: how many ids of a turn's prompt and of its answer are kept; the rest is cut at their ends.
 // Private to engine.
 //
-// Room     what earlier turns leave of the cut-off; at least 1.
+// Room     the rest of the cut-off after earlier turns; at least 1.
 // Share    rule A gives prompt and answer room in proportion, the answer at least one id; rule B takes all of the side
 //          that is shorter than half of the room, and shares in proportion where both are longer.
 // Source   MindSpeed-LLM templates.py infer_max_len (A), decoder_packed_mtf_dataset.py _infer_seqlen (B); their

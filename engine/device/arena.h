@@ -2,8 +2,8 @@
 //
 // The pooled arena (arena_pool.cpp) takes huge pages, touches them at once and keeps them: a page that went back to a
 // VM's host costs a hundred times a resident one. Pieces are cut by best fit; free neighbours become one, and pages of
-// free pieces that are too small each are moved to where a larger one is asked for (mremap, no copy). Pieces keep their
-// arena. The heap arena (arena_heap.cpp, in sanitizer builds) asks the heap each time: the sanitizer sees every piece.
+// free pieces that are too small each are moved together for a larger request (mremap, no copy). Pieces keep their
+// arena. The heap arena (arena_heap.cpp, in sanitizer builds) calls the heap each time: the sanitizer sees every piece.
 //
 // Threads  all members, from any thread.
 #pragma once

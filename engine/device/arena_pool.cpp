@@ -20,9 +20,9 @@ constexpr std::size_t kPage = 4096;
 // Pieces up to this size are cut from chunks by size classes, larger ones from the arena's address space by pages.
 constexpr std::size_t kLargestSmall = std::size_t{64} << 10;
 constexpr std::size_t kChunk = std::size_t{1} << 20;
-// Address space is asked for in at least this much; it costs nothing before it is touched.
+// The least address space that is reserved at a time; it costs nothing before it is touched.
 constexpr std::size_t kRegion = std::size_t{256} << 20;
-// Free pieces that are too small for what is asked may add up to this much before their pages are moved.
+// Free pieces that are too small for a request may add up to this much before their pages are moved.
 constexpr std::size_t kScattered = std::size_t{16} << 20;
 
 // Size classes in steps of an eighth of a power of two.
@@ -70,7 +70,7 @@ void touch(const Interval& piece) {
   for (std::size_t offset = 0; offset < piece.bytes; offset += kPage) piece.begin[offset] = std::byte{0};
 }
 
-// Of the whole huge pages in `piece` the last ones, up to `bytes`.
+// The last huge pages that are entirely in `piece`, up to `bytes`.
 Interval last_huge_pages(const Interval& piece, std::size_t bytes) {
   std::byte* const first = aligned_up(piece.begin, kHugePage);
   std::byte* const end = aligned_down(piece.end(), kHugePage);
@@ -79,7 +79,7 @@ Interval last_huge_pages(const Interval& piece, std::size_t bytes) {
   return {end - taken, taken};
 }
 
-// The pages of `from` are then those of the addresses from `to` on; `from` stays mapped, untouched. Nothing is copied.
+// Moves the pages of `from` to the addresses from `to` on; `from` stays mapped, untouched. Nothing is copied.
 // False where the system cannot: before Linux 5.7, or with more mappings than it allows.
 bool move_pages(const Interval& from, std::byte* to) {
 #ifdef MREMAP_DONTUNMAP
@@ -122,11 +122,11 @@ class PoolArena final : public Arena {
   }
 
   std::byte* take_pages(std::size_t size) {
-    // What is less than this behind a piece is too little for another, and no page that can be moved.
+    // A rest below this behind a piece is too small for another piece, and its pages cannot be moved.
     const std::size_t least_rest = std::min(kHugePage, size / 4);
     if (std::byte* piece = free_.take(size, least_rest)) return piece;
     const Interval space = take_untouched(round_up(size, kHugePage));
-    // A free piece that ends where the space begins is the first part of what is asked.
+    // A free piece that ends where the space begins is the first part of the request.
     const Interval before = free_.take_ending_at(space.begin);
     const Interval grown{space.begin, round_up(size - before.bytes, kHugePage)};
     untouched_.insert({grown.end(), space.bytes - grown.bytes});

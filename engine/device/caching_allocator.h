@@ -41,7 +41,7 @@ struct AllocatorStats {
   std::int64_t cache_flushes = 0;
 };
 
-// What the pools of one name hold now.
+// The present content of the pools of one name.
 struct PoolStats {
   std::string pool;  // a stream's name; by life: a class's
   std::int64_t reserved_bytes = 0;
@@ -70,7 +70,7 @@ class CachingAllocator {
 
   std::int64_t capacity_bytes() const { return capacity_bytes_; }
   const AllocatorStats& stats() const { return stats_; }
-  // Of every stream, or class, that holds segments, in the order of their enumerators.
+  // One entry for each stream, or class, that holds segments, in the order of the enumerators.
   std::vector<PoolStats> pools() const;
   // Peaks restart from the present values.
   void reset_peaks();

@@ -1,5 +1,5 @@
-// Cost: what a piece of device work asks of the hardware. Given with every kernel and stream item; a time model
-// (time_model.h) makes nanoseconds of it.
+// Cost: the demand of a piece of device work on the hardware. Given with every kernel and stream item; a time model
+// (time_model.h) converts it to nanoseconds.
 //
 // Letters  matrix products: batch times [m, k] x [k, n]. Attention: batch = batch * heads, m = queries, n = keys, k =
 //          head_dim.
@@ -12,7 +12,7 @@
 
 namespace loom::device {
 
-// What does the work.
+// The hardware unit that does the work.
 enum class Unit : std::uint8_t {
   kVector,     // element-wise and reductions: memory-bound
   kMatrix,     // matrix products
@@ -22,7 +22,7 @@ enum class Unit : std::uint8_t {
   kLink,       // collectives
 };
 
-// What a piece of work is, where code decides on it; names are for people.
+// The kind of work, if code depends on it; names are for people.
 enum class WorkKind : std::uint8_t {
   kOther,
   kAttention,          // its forward
@@ -59,8 +59,8 @@ enum class CollectiveKind : std::uint8_t { kAllGather, kReduceScatter, kAllReduc
 // A collective as the links see it.
 struct Collective {
   CollectiveKind kind = CollectiveKind::kAllGather;
-  // Of the whole tensor: N times a rank's part; all-reduce: of a rank's tensor; all-to-all: what one rank sends to all,
-  // itself too, or receives; the larger.
+  // The size of the whole tensor: N times a rank's part; all-reduce: the size of a rank's tensor; all-to-all: the bytes
+  // that one rank sends, to itself too, or receives, whichever is larger.
   std::int64_t bytes = 0;
   const std::vector<int>* ranks = nullptr;  // members as world ranks, ascending; outlives the call
 };

@@ -3,12 +3,12 @@
 // Streams  compute (runs on the host thread), gather-copy-in, gather, reduce-scatter, all-reduce, h2d, d2h.
 // Pools    memory is taken from the pool of the stream that current_pool() names, as PyTorch does inside
 //          `with torch.cuda.stream(s)`; PoolScope changes it for a scope.
-// Records  the log holds what a Recorder asks for (recorder.h).
+// Records  the log keeps the entries that a Recorder requests (recorder.h).
 // Dry run  kernels have shapes, accounts and costs, and no bytes: launch() skips the arithmetic.
 // Host     host_memory() is the host's memory beside it, for shards, gradients and optimizer state that are kept off
 //          the device.
-// Profile  DeviceProfile is what the device itself must know; the figures that make time are HardwareProfile's
-//          (profile.h).
+// Profile  DeviceProfile has the figures that the device itself needs; HardwareProfile (profile.h) has the figures for
+//          times.
 // Threads  the rank's host thread.
 #pragma once
 
@@ -32,7 +32,7 @@ namespace loom::device {
 struct DeviceProfile {
   std::string name = "cpu";
   std::int64_t memory_bytes = std::numeric_limits<std::int64_t>::max() / 2;
-  // What the library of matrix products takes from the allocator at its first call, for good.
+  // The workspace that the library of matrix products allocates at its first call and never frees.
   std::int64_t matrix_workspace_bytes = 0;
 };
 

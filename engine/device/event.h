@@ -21,10 +21,10 @@ class Event {
   // Blocks the calling thread until the event is done. Rethrows the cause when it failed. Bounded by the deadlines of
   // the work before it.
   void wait() const;
-  // As wait(), but hands the cause over instead of throwing it; null when done.
+  // As wait(), but returns the cause instead of throwing it; null when the event succeeded.
   std::exception_ptr wait_for_cause() const;
 
-  // The number of the log's entry it stands behind (issue_log.h).
+  // The number of the log entry that the event follows (issue_log.h).
   std::int64_t entry() const { return entry_; }
   void set_entry(std::int64_t entry) { entry_ = entry; }
 

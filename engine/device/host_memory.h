@@ -1,8 +1,8 @@
-// HostMemory: memory of the host beside one device, for what is kept off the device; accounted by category.
+// HostMemory: the host's memory beside one device, for data that is kept off the device; accounted by category.
 //
-// Who gives it  a HostAllocator, injected when the device is made (DeviceOptions::host_allocator). Lower floors only
-//               say "on the host, pinned or not"; the floor that knows NUMA and mlock implements it. Without one it is
-//               ordinary memory of the process.
+// Allocator     a HostAllocator, injected when the device is made (DeviceOptions::host_allocator). Lower floors only
+//               choose "on the host, pinned or not"; a higher floor implements NUMA and mlock. Without an allocator it
+//               is ordinary memory of the process.
 // Accounting    as DeviceMemory: from allocate() to the end of the block's last owner, in the order of the host's
 //               calls. Bytes are the requested ones. The host has no capacity here: running out is the allocator's
 //               error.
@@ -40,7 +40,7 @@ class HostMemory {
 
   std::shared_ptr<Block> allocate(std::int64_t bytes, MemCategory category, bool pinned);
 
-  // Of the blocks alive: shards, gradients and optimizer state by their categories.
+  // The live blocks: shards, gradients and optimizer state by their categories.
   MemStats stats() const;
   // Peaks restart from the present values.
   void reset_peaks();

@@ -21,7 +21,7 @@ std::vector<int> cores_of_node(int node, const std::vector<int>& allowed) {
   return cores;
 }
 
-// libnuma says 0 where it knows nothing.
+// libnuma returns 0 for an unknown distance.
 int distance(int from, int to) {
   const int known = numa_distance(from, to);
   if (known > 0) return known;
@@ -38,7 +38,7 @@ HostNode read_node(int number, const bitmask& giving, const std::vector<int>& al
   return node;
 }
 
-// Cores of which the kernel tells no node are the first one's.
+// Cores without a node in the kernel's list are added to the first node.
 void add_the_rest(HostTopology& topology, const std::vector<int>& allowed) {
   if (topology.nodes.empty()) topology.nodes.emplace_back();
   std::vector<int>& first = topology.nodes.front().cores;

@@ -18,12 +18,12 @@ struct HostNode {
   std::vector<int> cores{};       // ascending; empty: none of its cores may be used
   bool gives_memory = true;       // to this process
   std::int64_t memory_bytes = 0;  // of the node; 0: none, or not known
-  std::int64_t free_bytes = 0;    // when it was asked
+  std::int64_t free_bytes = 0;    // at the time of detect()
   std::vector<int> distances{};   // to the nodes of HostTopology::nodes, in their order; 10 is itself
 };
 
 struct HostTopology {
-  bool available = false;         // the kernel tells of NUMA
+  bool available = false;         // the kernel reports NUMA
   std::vector<HostNode> nodes{};  // of the machine, ascending by number
 
   // All cores, ascending.

@@ -23,7 +23,7 @@ struct Interval {
 class Intervals {
  public:
   bool empty() const { return by_begin_.empty(); }
-  // Of all pieces.
+  // The sum over all pieces.
   std::size_t bytes() const { return bytes_; }
 
   // Precondition: it overlaps none of them. Nothing to do for 0 bytes.
@@ -57,7 +57,7 @@ class Intervals {
     return whole.begin;
   }
 
-  // Takes the piece out that ends at `end`; an empty one when there is none.
+  // Removes the piece that ends at `end` and returns it; an empty piece if there is none.
   Interval take_ending_at(const std::byte* end) {
     auto after = by_begin_.lower_bound(const_cast<std::byte*>(end));
     if (after == by_begin_.begin()) return {};

@@ -41,7 +41,7 @@ IssueLog::~IssueLog() {
   if (notes_memory_) memory_->observe_changes({});
 }
 
-// --- What is issued
+// --- issued entries
 
 WallSlot IssueLog::add(Entry entry) {
   entry.site = call_site();

@@ -1,11 +1,11 @@
-// IssueLog: the one log of a device, of what its host issues while somebody records. Recorders take ranges of it.
+// IssueLog: the one log of a device: all that its host issues while a Recorder runs. Recorders take ranges of it.
 //
-// Numbers   entries are numbered from 0 on, for good; an event of the device holds the number of the entry it stands
-//           behind, whoever records.
-// Off       while no Recorder runs: nothing is stored, events hold no number, and issuing costs one check.
-// Bounds    what no living Recorder may still ask for is dropped. Texts and groups are stored once and stay.
-// Sites     where a recorder asks for them, what an entry was issued for; of what a node of the tape launches in
-//           backward: its forward's (CallSiteScope).
+// Numbers   entries are numbered from 0 on, permanently; an event of the device has the number of the entry that it
+//           follows, whichever Recorder runs.
+// Off       while no Recorder runs: nothing is stored, events have no number, and issuing costs one check.
+// Bounds    entries that no living Recorder can still request are dropped. Texts and groups are stored once and stay.
+// Sites     if a recorder requests them: the reason for which an entry was issued. An entry that a node of the tape
+//           launches in backward has the site of its forward (CallSiteScope).
 // Threads   the rank's host thread. Wall times are stamped by the thread that runs the work.
 #pragma once
 
@@ -27,10 +27,10 @@ struct StreamItem;
 
 std::int64_t wall_clock_ns();
 
-// Where an entry's wall time goes; null where none is recorded. Shared: what runs later may outlive the log.
+// Receives an entry's wall time; null if none is recorded. Shared: work that runs later may outlive the log.
 using WallSlot = std::shared_ptr<WallTime>;
 
-// Stamps begin and end of what runs while it lives; nothing for null.
+// Stamps the begin and end of the work that runs while it lives; does nothing for null.
 class WallStamp {
  public:
   explicit WallStamp(WallSlot time) : time_(std::move(time)) {
@@ -46,7 +46,7 @@ class WallStamp {
   const WallSlot time_;
 };
 
-// A mark as it is issued; the log knows its place.
+// A mark as it is issued; the log adds its place.
 struct NewMark {
   MarkKind kind = MarkKind::kGather;
   std::string_view subject{};
@@ -58,13 +58,13 @@ struct NewMark {
 
 class IssueLog {
  public:
-  // `memory` is what recorders of memory watch; it outlives the log. Null: none.
+  // `memory` is watched by recorders of memory and outlives the log. Null: none.
   explicit IssueLog(DeviceMemory* memory = nullptr) : memory_(memory) {}
   ~IssueLog();
   IssueLog(const IssueLog&) = delete;
   IssueLog& operator=(const IssueLog&) = delete;
 
-  // While it lives no entry is noted, whoever records: what a kernel reads inside itself is no wait of the host.
+  // While it lives no entry is noted for any Recorder: a read inside a kernel is not a wait of the host.
   class Pause {
    public:
     explicit Pause(IssueLog& log) : log_(log) {
@@ -93,9 +93,9 @@ class IssueLog {
   // Pause does not hold marks back.
   void add_mark(const NewMark& mark);
 
-  // The number of the last entry of a stream, or kDone: what an event recorded now stands behind.
+  // The number of the last entry of a stream, or kDone: an event recorded now follows this entry.
   std::int64_t last_of(StreamId stream) const { return last_[static_cast<std::size_t>(stream)]; }
-  // What an entry issued now would be for: a number of a text; 0 where no sites are recorded.
+  // The site of an entry issued now: the number of a text; 0 if no sites are recorded.
   std::int32_t call_site();
 
  private:
@@ -106,7 +106,7 @@ class IssueLog {
     Entry entry;  // `other` is a number
     WallSlot wall;
   };
-  // What the next entry, mark and sample will be.
+  // The numbers of the next entry, mark and sample.
   struct Position {
     std::int64_t entry = 0;
     std::int64_t mark = 0;
@@ -124,7 +124,7 @@ class IssueLog {
   std::int32_t number_of(const std::vector<int>& ranks);
 
   Position next() const;
-  // Recorders began, stopped or ended: what is noted follows what they ask for.
+  // Called when recorders began, stopped or ended: updates which entries are noted.
   void recorders_changed();
   void drop_unneeded();
 

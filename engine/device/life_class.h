@@ -1,4 +1,4 @@
-// How long what is in memory lives. With --memory-fragmentation each class has pools of its own, so that short-lived
+// The lifetime of a piece of memory. With --memory-fragmentation each class has its own pools, so that short-lived
 // pieces do not lie between long-lived ones.
 #pragma once
 
@@ -19,7 +19,7 @@ inline constexpr std::size_t kLifeClasses = 5;
 // "static", "step", "activation", "temporary", "communication".
 std::string_view name(LifeClass life);
 
-// Which requests share pieces. kByStream: those of one stream, as in PyTorch. kByLife: those of one stream and class.
+// Which requests share pieces. kByStream: requests of one stream, as in PyTorch. kByLife: also of one class only.
 enum class PoolRule : std::uint8_t { kByStream, kByLife };
 
 }  // namespace loom::device

@@ -99,11 +99,11 @@ class DeviceMemory {
   StreamId current_pool() const { return current_pool_; }
   void set_current_pool(StreamId pool) { current_pool_ = pool; }
   MemStats stats() const;
-  // What the allocator's pools hold now.
+  // The present content of the allocator's pools.
   std::vector<PoolStats> pools() const { return allocator_->pools(); }
   // Peaks restart from the present values.
   void reset_peaks();
-  // Called after every change of what is allocated; empty: no call. Objects that it refers to must outlive it.
+  // Called after every change of the allocated bytes; empty: no call. Objects that it refers to must outlive it.
   void observe_changes(std::function<void()> observer);
 
  private:

@@ -1,8 +1,8 @@
-// PinnedBytes: what a rank asked to be page-locked of its host memory, now and at most. A slot of its RankContext.
+// PinnedBytes: the page-locked host memory that a rank requests, now and at its peak. A slot of its RankContext.
 //
-// Counts   every block of HostMemory that is asked for as pinned, granted or not, in dry runs too: what a pool of
-//          pinned memory has to hold (offload/host_allocator.h).
-// Units    bytes, each block rounded up to kPieceBytes, at which a pool cuts.
+// Counts   every block of HostMemory that is requested as pinned, granted or not, in dry runs too: the size that a
+//          pool of pinned memory needs (offload/host_allocator.h).
+// Units    bytes, each block rounded up to kPieceBytes, the unit of a pool.
 // Threads  any.
 #pragma once
 

@@ -38,10 +38,10 @@ class Recorder::Assembly {
   Recording take() { return std::move(recording_); }
 
  private:
-  // What became of a range's entries, from number `first` on.
+  // Where the entries of a range went, from number `first` on.
   struct Part {
     std::int64_t first = 0;
-    std::vector<std::int64_t> place;        // the index that stands for the entry, or kDone
+    std::vector<std::int64_t> place;        // the index that replaces the entry, or kDone
     std::vector<std::int64_t> size_before;  // of the recording; one more than entries
   };
 
@@ -58,7 +58,7 @@ class Recorder::Assembly {
     const bool waits = entry.kind == EntryKind::kStreamWait || entry.kind == EntryKind::kHostWait;
     if (waits) entry.other = place_of(entry.other);
     std::int64_t& last = last_[static_cast<std::size_t>(entry.stream)];
-    // A wait for what is not recorded is over. An event behind it stands behind what the stream did before.
+    // A wait for an entry that is not recorded is over. An event after it follows the stream's previous entry.
     if (waits && entry.other == kDone) {
       part.place.push_back(entry.kind == EntryKind::kStreamWait ? last : kDone);
       return;

@@ -1,5 +1,5 @@
-// Recorder: records what a device's host issues while the recorder lives and runs. Several may live at once; none knows
-// of the others: each gets what it would get alone.
+// Recorder: records what a device's host issues while the recorder lives and runs. Several may live at once; each gets
+// the entries that it would get alone.
 //
 // Cost      none for a device without one. Recording changes neither bits nor virtual time.
 // Lifetime  the device outlives the recorder; recordings outlive both.
@@ -20,7 +20,7 @@ struct RecorderOptions {
   bool entries = true;  // false: marks alone
   bool wall = false;
   bool memory = false;
-  // What an entry is issued for, in words; none: no sites. Of several recorders the first one's function is asked.
+  // Returns the reason for which an entry is issued; empty: no sites. Of several recorders' functions the first is used.
   std::function<std::string()> call_site{};
 };
 

@@ -1,10 +1,10 @@
-// Recording: what one rank's host issued while a Recorder watched, in host order. A value: it outlives device and run.
+// Recording: all that one rank's host issued while a Recorder ran, in host order. A value: it outlives device and run.
 //
-// Entries   work on a stream; a stream that waits for an entry; the host that works, or waits for an entry; the begin
-//           of a phase. Entries refer to one another by index. Waits for what was issued before the recording are left
-//           out: a recording does not depend on what else was recorded.
-// Marks     what floors above say of the step without work of the device: a gather was issued, a group is usable, ...
-// Memory    the device's accounts at the begin and after every change, if requested.
+// Entries   work on a stream; a stream's wait for an entry; work of the host, or its wait for an entry; the begin of a
+//           phase. Entries refer to one another by index. Waits for entries issued before the recording are left out:
+//           a recording does not depend on other recordings.
+// Marks     notes of higher floors on the step, without device work: a gather was issued, a group is usable, ...
+// Memory    the device's accounts at the beginning and after every change, if requested.
 // Wall      when entries really ran, if requested.
 // Virtual   nothing here takes time: durations come from a time model when the recording is resolved (virtual_time).
 // Names     are for people and for the tables of device profiles; code decides by the enums.
@@ -35,12 +35,12 @@ enum class EntryKind : std::uint8_t {
 };
 // A kernel, copy or collective.
 inline bool is_stream_work(EntryKind kind) { return kind <= EntryKind::kCollective; }
-// What a stream comes to: its work and its waits.
+// The entries of a stream: its work and its waits.
 inline bool is_on_stream(EntryKind kind) { return kind <= EntryKind::kStreamWait; }
-// What the host itself does or waits for.
+// The host's own work and waits.
 inline bool is_on_host(EntryKind kind) { return kind == EntryKind::kHostWork || kind == EntryKind::kHostWait; }
 
-// In place of an entry: one that is always done.
+// Instead of the index of an entry: an entry that is always done.
 inline constexpr std::int64_t kDone = -1;
 
 struct Entry {
@@ -51,7 +51,7 @@ struct Entry {
   std::int32_t subject = 0;    // "layers.3": a number for text()
   std::int32_t group = -1;     // the ranks of a collective: a number for Recording::group(); -1: no collective
   std::int32_t site = 0;       // what it was issued for: a number for text()
-  std::int64_t other = kDone;  // what a wait waits for: an index of Recording::entries
+  std::int64_t other = kDone;  // the entry that a wait waits for: an index of Recording::entries
   std::int64_t bytes = 0;      // of a collective's whole tensor
   Cost cost;
 };
@@ -59,14 +59,14 @@ struct Entry {
 enum class MarkKind : std::uint8_t {
   kGather,                  // AG    a group's all-gather was issued
   kGathered,                // W     it was waited for: the group is usable
-  kReshard,                 // RE    the full parameters were given back
-  kReshardPostForward,      // REPF  they were, but for this rank's part among fewer ranks
+  kReshard,                 // RE    the full parameters were freed
+  kReshardPostForward,      // REPF  they were freed, except for this rank's part among fewer ranks
   kReduceScatter,           // RS    a group's reduction is about to be issued
   kReduceScatterAllReduce,  // RSAR  one over both axes of a mesh
-  kDrop,                    // DROP  a gather without a waiter was given back
+  kDrop,                    // DROP  a gather that was never waited for was freed
   kBackward,                // B     the backward pass begins
   kOptimizer,               // O     the optimizer's step begins
-  kForward,                 // F     a module's own forward begins; by modules that say so
+  kForward,                 // F     a module's own forward begins; set by modules that report it
   kForwardEnd,              // f     and ends
 };
 // "AG", "W", ...
@@ -82,7 +82,7 @@ struct Mark {
   bool prefetched = false;    // of gathers: issued on behalf of another group
 };
 
-// How the memory stood after a change.
+// The state of the memory after a change.
 struct MemorySample {
   std::int64_t entries = 0;  // of the recording, issued before it
   CategoryBytes by_category{};

@@ -33,7 +33,7 @@ enum class ExecutorKind : std::uint8_t { kInline, kThreaded };
 
 struct StreamItem {
   std::string_view
-      name;  // "all_gather"; a literal or longer-lived than the call. Without one the item is not recorded: it is no work
+      name;  // "all_gather"; a literal or longer-lived than the call. An item without a name is not recorded
   std::string_view subject;  // "layers.3"; copied when recorded
   Cost cost;
   std::function<void()> run;  // null in a dry run; must own or outlive what it touches

@@ -1,8 +1,8 @@
-// Folders of another kind than a command wants: what one holds, by the names of its files, and the next step.
+// Folders of another kind than a command needs: names the content, judged by file names, and the next step.
 //
 // Result   the rest of a message behind "PATH ": "holds LoRA adapters, ...; give ...". Empty for a folder that may be
 //          of the kind, and for a folder of no known kind: its reader reports what is missing.
-// Errors   none; what cannot be looked at is of no kind.
+// Errors   none; a folder that cannot be read has no kind.
 // Threads  any.
 #pragma once
 
@@ -15,7 +15,7 @@ namespace loom::io {
 std::string why_no_model(const std::filesystem::path& path);
 
 // Where a checkpoint of torch.distributed.checkpoint is wanted, or a folder of them: a Hugging Face folder, adapters,
-// Megatron's ranks. `flags` are those that take a model and adapters in this command; without them a conversion is
+// Megatron's ranks. `flags`: this command has flags for a model and adapters; without them a conversion is
 // named.
 enum class ModelFlags : bool { kNone, kOfTraining };
 std::string why_no_checkpoint(const std::filesystem::path& path, ModelFlags flags);

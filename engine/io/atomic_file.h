@@ -2,12 +2,12 @@
 //
 // File       bytes go to a temporary file in the same folder, with an unpredictable name; commit() flushes it to
 //            disk and renames it over what `path` names (output_target.h: links are followed). The new file has the
-//            permissions of the one it replaces; other hard links to that one keep what they had.
+//            permissions of the file it replaces; other hard links to the old file keep its content.
 // Stream     a device, a FIFO or an open file of the process is written straight, as the bytes come.
-// No commit  an exception passed by: the temporary file is removed and what `path` held before stays.
+// No commit  because of an exception: the temporary file is removed, and the former content of `path` stays.
 //
 // Threads  one thread at a time; different threads and processes may write different files of one folder.
-// Errors   ConfigError when the file cannot be created, is no file that can be written, or may not be replaced; Error
+// Errors   ConfigError when the file cannot be created, is not a writable file, or may not be replaced; Error
 //          when writing fails later (disk full). Both name the path.
 #pragma once
 
@@ -30,7 +30,7 @@ class AtomicFile {
 
   // Appends.
   void write(std::span<const std::byte> bytes);
-  // What was written is on the disk, still not visible. Of a stream: nothing.
+  // Flushes the written bytes to the disk, where they are not visible yet. Does nothing for a stream.
   void sync();
   // Makes the file visible under `path`. Call once, last.
   void commit();

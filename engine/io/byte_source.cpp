@@ -6,7 +6,7 @@ namespace loom::io {
 
 void ByteSource::check(std::uint64_t at, std::uint64_t count) const {
   if (at <= size() && count <= size() - at) return;
-  throw FileDamage(fmt::format("{}: {} bytes should stand here, but the part ends {} bytes on; the file is cut short",
+  throw FileDamage(fmt::format("{}: expected {} bytes here, but the part ends after {}; the file is cut short",
                                where(std::min(at, size())), count, at <= size() ? size() - at : 0));
 }
 
@@ -26,7 +26,7 @@ FileSlice::FileSlice(const FileReader& reader, const MappedFile& file, std::uint
     : reader_(reader), file_(file), begin_(begin), size_(size) {
   const std::uint64_t whole = file.bytes().size();
   if (begin <= whole && size <= whole - begin) return;
-  throw FileDamage(fmt::format("{}: {} bytes should stand at offset {}, but the file has {}; it is cut short",
+  throw FileDamage(fmt::format("{}: expected {} bytes at offset {}, but the file has {}; it is cut short",
                                file.path().string(), size, begin, whole));
 }
 

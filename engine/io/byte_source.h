@@ -1,5 +1,5 @@
-// ByteSource: bytes that are read by place - a part of a file, or memory - so that a reader of a format need not know
-// where they lie.
+// ByteSource: bytes that are read by place - a part of a file, or memory - so that the reader of a format does not
+// depend on where they are stored.
 //
 // Units    bytes; places count from the beginning of the source.
 // Threads  one thread at a time.
@@ -19,8 +19,8 @@
 
 namespace loom::io {
 
-// A file is not what its format or its checksum says: it was cut short, changed, or never was what it claims. The text
-// begins with file and offset. Another copy may be whole.
+// A file contradicts its format or its checksum: it was cut short or changed, or never had that format. The text
+// begins with file and offset. Another copy may be intact.
 class FileDamage : public ConfigError {
  public:
   using ConfigError::ConfigError;

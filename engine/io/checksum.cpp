@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::size_t kMostAtOnce = std::size_t{1} << 30;  // the library counts the bytes of CRC-32C in an int
 
-// The product of two polynomials modulo that of CRC-32C; the bit of x^0 is the highest.
+// The product of two polynomials modulo the polynomial of CRC-32C; the bit of x^0 is the highest.
 std::uint32_t multiply(std::uint32_t a, std::uint32_t b) {
   constexpr std::uint32_t kReflected = 0x82F63B78;
   std::uint32_t product = 0;

@@ -11,9 +11,9 @@
 namespace loom::io {
 
 struct JsonWords {
-  // For text that is no JSON; what is wrong follows in parentheses.
+  // For text that is not JSON; the reason follows in parentheses.
   std::string_view invalid = "not valid JSON";
-  // For a key that an object on the first level has twice; {key} is the key.
+  // For a repeated key of an object on the first level; {key} is the key.
   std::string_view repeated = "key '{key}' is given twice; keep one";
 };
 

@@ -2,7 +2,7 @@
 //
 // Pages are read when touched, so a rank that looks at a few rows of a large file pays for those rows only.
 // Moving keeps the addresses. Touching bytes() of a file that others have shortened ends the process (SIGBUS), and
-// bytes that others have written appear without a word: what is read long after opening is read through a FileReader.
+// bytes that others have written appear silently: use a FileReader for bytes that are read long after opening.
 //
 // Threads  reading is safe from any number of threads.
 // Errors   ConfigError with the path and the system's reason.
@@ -45,12 +45,12 @@ class MappedFile {
   std::span<const std::byte> bytes_;
 };
 
-// Reads a file that was mapped earlier, from the file itself, and only while it is what it was then.
+// Reads a file that was mapped earlier, from the file itself, and only while it has not changed since.
 //
 // Holds    a descriptor: made for a few reads, not kept, so that the number of files is not bounded by descriptors.
 // Threads  one thread at a time.
 // Errors   Error with the path when the file is gone, was replaced, changed (size or time of modification) or cannot be
-//          read: what was read so far belongs to other content than what would follow.
+//          read: the bytes read so far belong to other content than the bytes that would follow.
 class FileReader {
  public:
   explicit FileReader(const MappedFile& file);

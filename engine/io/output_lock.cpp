@@ -32,7 +32,7 @@ std::string who_am_i() {
   return fmt::format("process {} on {} since {}", ::getpid(), host.data(), since.data());
 }
 
-// What a lock file says; only what is printable of it.
+// The printable characters of a lock file.
 std::string read_who(int fd) {
   std::array<char, 300> text{};
   const ssize_t length = ::pread(fd, text.data(), text.size(), 0);
@@ -40,7 +40,7 @@ std::string read_who(int fd) {
   for (ssize_t i = 0; i < length; ++i) {
     if (const char c = text[static_cast<std::size_t>(i)]; c >= ' ' && c <= '~') who.push_back(c);
   }
-  return who.empty() ? "which has not said who it is" : who;
+  return who.empty() ? "its lock file is empty" : who;
 }
 
 bool is_still_at(int fd, const fs::path& path) {
@@ -117,7 +117,7 @@ bool OutputLock::take(const std::string& flag, const fs::path& output, std::chro
   return true;
 }
 
-// Who holds it is only a help for people: a full disk is no reason to stop here.
+// The holder's name only helps people: a full disk is no reason to stop here.
 void OutputLock::say_who() const {
   const std::string who = who_am_i() + "\n";
   if (::ftruncate(fd_, 0) != 0 || ::pwrite(fd_, who.data(), who.size(), 0) < 0) {

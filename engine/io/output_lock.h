@@ -1,8 +1,8 @@
 // OutputLock: one run at a time writes an output.
 //
-// Held     by flock on a small file beside the output, which says who holds it: process, host, start time. It ends with
+// Held     by flock on a small file beside the output, which names the holder: process, host, start time. It ends with
 //          the object, or with the process however that ends; the file is removed by the object.
-// Shared   on file systems without locks there is none, and a warning says so.
+// Shared   on file systems without locks there is no lock, and a warning is printed.
 // Threads  one thread at a time.
 // Errors   ConfigError: another run holds it (its process, host and start time in the text), or the file cannot be
 //          made.
@@ -16,10 +16,10 @@ namespace loom::io {
 
 class OutputLock {
  public:
-  // Of a folder, or of one file: "out/.shardloom.lock", "out/.metrics.jsonl.lock".
+  // Locks a folder, or one file: "out/.shardloom.lock", "out/.metrics.jsonl.lock".
   static OutputLock of_folder(const std::string& flag, const std::filesystem::path& folder);
   static OutputLock of_file(const std::string& flag, const std::filesystem::path& file);
-  // The lock of a file, waiting while another thread or process holds it: for what all of them need and one makes.
+  // Locks a file, waiting while another thread or process holds it: for a file that all need and one makes.
   static OutputLock of_file_in_turn(const std::string& flag, const std::filesystem::path& file,
                                     std::chrono::milliseconds longest_wait);
   ~OutputLock();

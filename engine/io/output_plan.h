@@ -1,11 +1,11 @@
-// OutputPlan: what a run will read and write, held against one another before anything is computed.
+// OutputPlan: the files that a run will read and write, checked against one another before anything is computed.
 //
 // Use      name every input and output with its flag; check() refuses what would destroy something, prepare() makes the
 //          folders and proves that each output can be written.
 // Same     files are the same by device and inode, whatever their names, or by the path without links where one is not
-//          there yet. Devices, FIFOs and open files of the process are never in anybody's way.
+//          there yet. Devices, FIFOs and open files of the process never conflict.
 // Threads  one thread at a time. prepare() belongs to the process that will write.
-// Errors   ConfigError with flags, path and what to give instead.
+// Errors   ConfigError with flags, path and a path to give instead.
 #pragma once
 
 #include <filesystem>
@@ -16,7 +16,7 @@ namespace loom::io {
 
 class OutputPlan {
  public:
-  // A file, or a folder with everything in it. What is not there is passed over.
+  // A file, or a folder with everything in it. A path that does not exist is ignored.
   void reads(std::string flag, std::filesystem::path path);
   void writes_file(std::string flag, std::filesystem::path path);
   // `names`: the files in it that are known to be written.

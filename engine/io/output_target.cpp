@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 constexpr int kMostLinks = 40;  // as the kernel follows
 
-// The number of an open file of this process that `name` in `folder` (canonical) stands for.
+// The number of the open file of this process that `name` in `folder` (canonical) refers to.
 std::optional<int> descriptor_of(const fs::path& folder, const std::string& name) {
   std::error_code error;
   if (folder != fs::canonical("/proc/self/fd", error) || error) return std::nullopt;

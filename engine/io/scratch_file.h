@@ -1,7 +1,7 @@
-// ScratchFile: bytes that are put aside on disk and read back by place. It has no name: nothing of it is left, however
-// the process ends.
+// ScratchFile: bytes that are put aside on disk and read back by place. It has no name, so that no file remains
+// however the process ends.
 //
-// Place    in `folder`, so that its bytes are on the disk of what is made of them.
+// Place    in `folder`, so that its bytes are on the same disk as the output made from them.
 // Memory   a buffer of 1 MiB for appending.
 // Threads  one thread at a time.
 // Errors   ConfigError with the folder: no file can be made there. Error: the disk is full, or reading fails.
@@ -22,7 +22,7 @@ class ScratchFile {
   ScratchFile(const ScratchFile&) = delete;
   ScratchFile& operator=(const ScratchFile&) = delete;
 
-  // At the end.
+  // Writes at the end.
   void append(std::span<const std::byte> bytes);
   // The bytes [at, at + to.size()), which were appended before.
   void read(std::uint64_t at, std::span<std::byte> to);

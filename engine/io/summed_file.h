@@ -1,4 +1,4 @@
-// SummedFile: a new file, written once from front to back, with the checksum of what was written.
+// SummedFile: a new file, written once from front to back, with the checksum of its bytes.
 //
 // Checksum  CRC-32C of the bytes as they were given, not as the disk has them: reading the file back compares the two.
 // Threads   one thread at a time.
@@ -23,7 +23,7 @@ struct FileSum {
 
 class SummedFile {
  public:
-  // Makes the file; there is none of that name, nor a link.
+  // Makes the file. Neither a file nor a link of that name may exist.
   explicit SummedFile(std::filesystem::path path);
   ~SummedFile();
   SummedFile(const SummedFile&) = delete;

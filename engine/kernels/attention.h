@@ -42,8 +42,8 @@ struct Attention {
 
 void attention_forward(const Attention& op, const void* q, const void* k, const void* v, void* out, void* log_sum_exp);
 
-// The tensors of a backward. `out` and `log_sum_exp` may be those of an attention over more keys, of which k and v are
-// a part: dk and dv are then the part's, and the sum of dq over the parts is the whole's (ring attention).
+// The tensors of a backward. `out` and `log_sum_exp` may belong to an attention over more keys, of which k and v are a
+// part: dk and dv then belong to the part, and the sum of dq over the parts is the whole dq (ring attention).
 struct AttentionBackward {
   const void* q = nullptr;
   const void* k = nullptr;

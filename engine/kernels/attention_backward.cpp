@@ -33,7 +33,7 @@ class Backward {
   static constexpr int kKeys = kKeyTiles * kTile;
   static constexpr int kTileVectors = kTile / kWidth;
   static constexpr int kMostRows = 12;  // of accumulators
-  static constexpr int kProducts = 3;   // of a pair that ask for memory: those of dV, dK and dQ
+  static constexpr int kProducts = 3;   // of a pair that prefetch: the products for dV, dK and dQ
 
  public:
   struct Tensors {
@@ -135,14 +135,14 @@ class Backward {
     }
   }
 
-  // What a block of queries is packed from.
+  // The sources from which a block of queries is packed.
   void look_at_queries(const Head& h, std::int64_t block, Ahead& ahead) const {
     ahead.clear();
     if (block >= blocks_) return;
     const std::int64_t at = layout_.q(h.batch, h.head, block * kQueries), count = queries_in(block);
     for (const T* from : {t_.q, t_.dout, t_.out}) ahead.add(from + at, layout_.q_row, op_.head_dim, count);
   }
-  // What is written after a tile of keys, what the next one is packed from, and the queries that it ends.
+  // The results written after a tile of keys, the sources of the next tile, and the queries that the tile ends.
   void look_at_tiles(const Head& h, std::int64_t tile, bool writes_keys, Ahead& ahead) const {
     if (tile > 0) ahead.clear();
     const auto keys = [&](const T* from, std::int64_t of) {

@@ -100,7 +100,7 @@ class Forward {
     Unit* keys;    // tiles_ of columns_units()
     Unit* values;  // tiles_ of rows_units()
   };
-  // What a block of queries carries from chunk to chunk.
+  // The state of a block of queries between chunks.
   struct Block {
     Unit* q = nullptr;                          // lines layout
     Acc* out = nullptr;                         // [kTile][Dp]
@@ -123,9 +123,9 @@ class Forward {
     return op_.causal ? ceil_div<std::int64_t>(std::min(op_.keys, end), kTile) : tiles_;
   }
 
-  // What comes after a block of query head `i` of the group, `packed` tiles of keys being packed: the same block of the
-  // next head; else the next block, and the keys that it sees first; else the first of the next key/value head, which
-  // this thread may or may not be given.
+  // The work after a block of query head `i` of the group, with `packed` tiles of keys packed: the same block of the
+  // next head; else the next block, and the keys that it sees first; else the first block of the next key/value head,
+  // which this thread may or may not get.
   void look_ahead(std::int64_t kv_unit, std::int64_t i, std::int64_t block, std::int64_t packed, Ahead& ahead) const {
     if (++i == layout_.group) {
       i = 0;
@@ -178,7 +178,7 @@ class Forward {
     return block;
   }
 
-  // `ahead` is what comes after it.
+  // `ahead` is the work after it.
   void attend(std::int64_t batch, std::int64_t head, std::int64_t block_index, const Panels& panels,
               Ahead& ahead) const {
     const std::int64_t first_row = block_index * kTile, count = queries_in(block_index);
@@ -247,7 +247,7 @@ class Forward {
     }
   };
 
-  // The scores of kSoftRows rows are made while those of the rows before become probabilities, tile by tile: products
+  // The scores of kSoftRows rows are made while the previous rows' scores become probabilities, tile by tile: products
   // and exponentials use different parts of the processor.
   void add_probabilities(Block& block, const Mask& mask, std::int64_t count, const Unit* keys) const {
     alignas(64) Acc highest[kSoftRows * kWidth];
@@ -336,7 +336,7 @@ class Forward {
                                                   : multiply.template operator()<true>();
   }
 
-  // Of kSoftRows rows: m, the factor of what they have so far, and l times it.
+  // For kSoftRows rows: m, the factor of their results so far, and l times this factor.
   static void raise_maxima(Block& block, std::int64_t first, const Acc* lanes) {
     alignas(64) Acc highest[kSoftRows];
     for (int row = 0; row < kSoftRows; row += kScoreRows) {

@@ -15,7 +15,7 @@ namespace loom::kernels::attn {
 
 inline constexpr std::int64_t kLineBytes = 64;
 
-// Some rows: a product asks for a line, then takes `steps` steps.
+// Rows to prefetch: a product prefetches a line, then takes `steps` steps.
 struct Prefetch {
   const char* row = nullptr;
   std::int64_t stride = 0;  // bytes
@@ -24,11 +24,11 @@ struct Prefetch {
   std::int64_t steps = 1;
 };
 
-// Rows that wait to be asked for, first come, first served. What does not find a place is left out: it is read as any
-// other memory.
+// Rows that wait to be prefetched, in order. Rows that find no place are left out: they are read like any other
+// memory.
 class Ahead {
  public:
-  // Forgets what waits.
+  // Forgets the waiting rows.
   void clear() { first_ = end_ = 0; }
 
   // `count` rows of `width` elements, `stride` elements apart.
@@ -42,14 +42,14 @@ class Ahead {
                                                 .row_bytes = width * kBytes};
   }
 
-  // Spreads what waits over about `steps` steps of products.
+  // Spreads the waiting rows over about `steps` steps of products.
   void spread(std::int64_t steps) {
     std::int64_t lines = 0;
     for (int i = first_; i < end_; ++i) lines += part(i).rows * lines_of_row(part(i));
     steps_ = lines == 0 ? 1 : std::clamp<std::int64_t>(steps * 3 / 4 / lines, 1, kMostSteps);
   }
 
-  // As many rows as a product of `steps` steps can ask for; none of an empty product, whose steps may be negative.
+  // As many rows as a product of `steps` steps can prefetch; none for an empty product, whose steps may be negative.
   Prefetch take(std::int64_t steps) {
     if (first_ == end_ || steps <= 0) return {};
     Prefetch& all = part(first_);

@@ -143,7 +143,7 @@ LOOM_INLINE Vector<T> polynomial(const T (&coefficients)[kCount], Vector<T> x) {
 }
 
 #if defined(__AVX512DQ__)
-// As exp2() below, with coefficients that stay in memory: for loops whose registers are taken.
+// As exp2() below, with coefficients that stay in memory: for loops without free registers.
 template <int kCount>
 LOOM_INLINE Vector<float> exp2_from_memory(const float (&coefficients)[kCount], Vector<float> x) {
   const float* at = coefficients;
@@ -179,7 +179,7 @@ LOOM_INLINE Vector<double> exp2(const double (&coefficients)[12], Vector<double>
   return x < -1022.0 ? Vector<double>{} : power * (Vector<double>)exponent;
 }
 
-// Of log(1 + r) = r - r^2 / 2 + r^3 p(r) for 1 + r in [1/sqrt(2), sqrt(2)], with relative error below 2e-8 (Chebyshev
+// p of log(1 + r) = r - r^2 / 2 + r^3 p(r) for 1 + r in [1/sqrt(2), sqrt(2)], with relative error below 2e-8 (Chebyshev
 // interpolation).
 inline constexpr float kLog[] = {0.333333313f, -0.250003070f, 0.200010449f, -0.166412816f,
                                  0.142144963f, -0.129981831f, 0.126223192f, -0.0790274367f};
@@ -249,7 +249,7 @@ LOOM_INLINE Vector<std::uint32_t> interleave_pairs(Vector<float> low, Vector<flo
 }
 #endif
 
-// Calls body(arithmetic) with the one that computes tensors of T.
+// Calls body(arithmetic) with the arithmetic for tensors of T.
 template <class T, class Body>
 void with_arithmetic(Bf16Products products, Body&& body) {
   if constexpr (std::is_same_v<T, double>) {

@@ -47,15 +47,15 @@ struct Alone {
 };
 
 // kRows x kVectors accumulators over k in `span`, then finish(sums). A(i, k) is at a[i * row_step + k * kStep]. Steps 0
-// ... kSteps - 1 of `beside` are done between those of the product: work for the parts of the processor that it leaves
-// idle; or it is what to Prefetch. A function of its own: inlined into its callers, the accumulators would not stay in
+// ... kSteps - 1 of `beside` run between the steps of the product: work for the units of the processor that it leaves
+// idle; or `beside` is a Prefetch. A separate function: inlined into its callers, the accumulators would not stay in
 // registers. It takes `beside` and `finish` by reference: a copy on the stack is made of vectors wider than the words
 // just stored there, and such a load waits until all stores before it are done (4 % of the forward).
 template <class M, int kRows, int kVectors, int kStep, class RowStep, class Finish, class Beside = Alone>
 [[gnu::noinline]] void multiply_registers(Span span, const typename M::Unit* a, RowStep row_step,
                                           const typename M::Unit* b, std::int64_t b_step, const Finish& finish_there,
                                           const Beside& beside_there = {}) {
-  const Finish finish = finish_there;  // in registers: what is stored may not change them
+  const Finish finish = finish_there;  // in registers: stores may not change them
   const Beside beside = beside_there;
   using Unit = typename M::Unit;
   Vector<typename M::Acc> sum[kRows][kVectors] = {};
@@ -98,7 +98,7 @@ template <class M, int kRows, int kVectors, int kStep, class RowStep, class Fini
   finish(sum);
 }
 
-// What becomes of sums: put(row, vector, sum) for each.
+// Takes the sums: put(row, vector, sum) for each.
 template <class Put>
 struct Each {
   Put put;
@@ -168,9 +168,9 @@ constexpr std::int64_t wide_steps(std::int64_t columns, std::int64_t k) {
          k;
 }
 
-// C[kTile][columns] from A of kRowStep, kStep and B in `rows` layout; finish(row, column) says what becomes of the sums
+// C[kTile][columns] from A of kRowStep, kStep and B in `rows` layout; finish(row, column) takes the sums
 // from there on. span(first, count) is the range of k that rows first ... first + count - 1 need; rows from `rows` on
-// are left out. Rows of `ahead` are asked for on the way.
+// are left out. Rows of `ahead` are prefetched on the way.
 template <class M, int kRowStep, int kStep, class SpanOf, class FinishOf>
 LOOM_INLINE void multiply_wide(std::int64_t rows, std::int64_t columns, const typename M::Unit* a,
                                const typename M::Unit* b, std::int64_t b_step, Ahead& ahead, SpanOf&& span,
@@ -197,7 +197,7 @@ LOOM_INLINE void multiply_wide(std::int64_t rows, std::int64_t columns, const ty
 inline constexpr int kScoreRows = kRegisters == 32 ? 8 : 6;
 
 // kScoreRows rows of scores: `vectors` vectors of A . B, A in lines of `a_step`, B in `columns` layout, over `units` of
-// the head dim. finish(first) says what becomes of the sums from vector `first` on.
+// the head dim. finish(first) takes the sums from vector `first` on.
 template <class M, class FinishOf>
 LOOM_INLINE void multiply_scores(std::int64_t units, int vectors, const typename M::Unit* a, std::int64_t a_step,
                                  const typename M::Unit* b, FinishOf&& finish) {

@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::int64_t kFewTokens = 4;
 constexpr std::int64_t kRun = 128;      // keys of a task
-constexpr std::int64_t kKeysAhead = 8;  // asked for early
+constexpr std::int64_t kKeysAhead = 8;  // prefetched
 constexpr int kPacks = 4;               // of a head, kept in registers
 
 void check(const CachedAttention& op) {
@@ -75,7 +75,7 @@ class FewTokens {
     std::int64_t row, at, seen, first_run;
   };
 
-  // Of a run: [H] maxima, [H] sums, [H][dim_] weighted values.
+  // The results of a run: [H] maxima, [H] sums, [H][dim_] weighted values.
   S* partial(std::int64_t run) const { return partial_ + run * room_; }
 
   void take(std::int64_t run) const {
@@ -172,7 +172,7 @@ class FewTokens {
     for (int p = 0; p < kCount; ++p) simd::store(out + p * kWidth, sums[p], Full{});
   }
 
-  // The lines of a later key: those of a head lie apart.
+  // The lines of a later key: the lines of one head are not adjacent.
   void ask_ahead(const T* key) const {
     constexpr std::int64_t kLine = 64 / sizeof(T);
     for (std::int64_t d = 0; d < op_.head_dim; d += kLine) simd::prefetch_ahead(key + d, ahead());

@@ -1,12 +1,12 @@
-// Attention with a cache of keys and values: new tokens are put behind a row's tokens, and see that row only.
+// Attention with a cache of keys and values: new tokens are appended to a row's tokens, and see that row only.
 //
 // Letters  B rows, S tokens a row in this call, C capacity of the cache, H query heads, G key/value heads (H % G == 0),
 //          D head dim.
 // Shapes   q, out [B,S,H,D]; k, v [B,S,G,D]; keys, values [B,C,G,D]. Query head h uses key/value head h / (H / G).
-// Rows     of row b the tokens [first, first + count) are new, the others padding; `length` are in the cache. New token
-//          i goes to place length + i and sees the places up to its own. out is zero at padding.
+// Rows     in row b the tokens [first, first + count) are new, the others padding; the cache has `length` tokens. New
+//          token i goes to place length + i and sees the places up to its own. out is zero at padding.
 // dtypes   fp32, bf16, fp16, fp64, one for all; sums in fp32 (fp64).
-// Bits     those of a row depend neither on the other rows, nor on padding, nor on the number of threads.
+// Bits     of a row do not depend on the other rows, on padding, or on the number of threads.
 // Threads  tasks over rows, tokens and runs of keys.
 // Errors   InvariantError for rows that do not fit.
 #pragma once

@@ -20,7 +20,7 @@ void check_ids(std::int64_t count, std::int64_t vocab, const I* ids) {
   }
 }
 
-// The positions of every id, in order: those of id v are order[first[v]] ... order[first[v + 1] - 1].
+// The positions of every id, in order: id v has order[first[v]] ... order[first[v + 1] - 1].
 struct PositionsById {
   template <class I>
   PositionsById(std::int64_t count, std::int64_t vocab, const I* ids)

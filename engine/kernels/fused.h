@@ -1,9 +1,9 @@
 // Fused element-wise and row-wise kernels: one pass over memory each.
 //
-// dtypes    `dtype` (fp32, bf16, fp16, fp64) is that of every tensor argument unless it is said otherwise; statistics
+// dtypes    every tensor argument has `dtype` (fp32, bf16, fp16, fp64) unless noted otherwise; statistics
 //           and arithmetic are fp32 (fp64 for fp64). Results are rounded once.
 // Threads   cut into tiles by shape alone; partial sums over rows (weight gradients) are combined in tile order.
-// Aliasing  outputs may not overlap inputs, unless said otherwise.
+// Aliasing  outputs may not overlap inputs, unless noted otherwise.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ struct Norm {
   std::int64_t rows = 0;
   std::int64_t dim = 0;
   double eps = 0;  // of the forward
-  // Of a backward, [rows, dim]: dx, rounded, is added to it and not written; the bits of an addition afterwards.
+  // In a backward, [rows, dim]: dx, rounded, is added to it instead of written; the same bits as a later addition.
   void* add_dx_to = nullptr;
 };
 

@@ -3,8 +3,8 @@
 // Storage    transpose_a: A is stored [K,M], else [M,K]; transpose_b: B is stored [N,K], else [K,N]. All dense.
 // dtypes     A and B share `ab`; fp32, bf16, fp16 and fp64. Products of bf16/fp16 are exact and accumulate in fp32; C
 //            is `ab` or fp32 (fp64 for fp64), rounded once.
-// Bits       do not depend on the number of threads. With gemm_own.cpp those of an element depend on its row of op(A),
-//            its column of op(B) and K alone; in fp32 they are the same on every processor that it has kernels for.
+// Bits       do not depend on the number of threads. With gemm_own.cpp the bits of an element depend only on its row of
+//            op(A), its column of op(B) and K; in fp32 they are the same on every processor with kernels there.
 // Threads    run through parallel_for.
 // Source     gemm_own.cpp (kernels for AVX2, AVX-512, AVX-512 bf16 and AMX, chosen at run time; Eigen elsewhere and for
 //            fp64), gemm_onednn.cpp (libdnnl, single-threaded in the calling thread) or gemm_eigen.cpp, chosen by

@@ -75,7 +75,7 @@ struct Avx2 {
     }
   }
 
-  // To nearest, ties to even; NaN stays NaN.
+  // Rounds to nearest, ties to even; NaN stays NaN.
   static LOOM_ALWAYS_INLINE __m128i to_bf16(F value) {
     const __m256i word = _mm256_castps_si256(value), upper = _mm256_srli_epi32(word, 16);
     const __m256i odd = _mm256_and_si256(upper, _mm256_set1_epi32(1));

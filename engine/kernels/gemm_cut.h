@@ -57,7 +57,7 @@ struct GemmCut {
   Pieces columns;  // of C, a task
   std::int64_t block_rows = 0;
   std::int64_t block_columns = 0;
-  bool sums_stay_in_c = true;  // blocks of K are outside those of columns; else inside, with sums of their own
+  bool sums_stay_in_c = true;  // blocks of K enclose blocks of columns; else they are inside, with separate sums
 };
 
 struct GemmOperands {

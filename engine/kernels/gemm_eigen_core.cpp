@@ -145,8 +145,8 @@ void gemm_empty(const Gemm& op, void* c) {
 void check_gemm(const Gemm& op) {
   require(op.m >= 0 && op.n >= 0 && op.k >= 0, "gemm sizes must not be negative, got m={} n={} k={}", op.m, op.n, op.k);
   check_model(is_floating(op.ab), "gemm takes fp32, bf16, fp16 or fp64, got {}; cast it", name(op.ab));
-  require(op.c == op.ab || (op.c == DType::kF32 && op.ab != DType::kF64), "gemm of {} writes {}{}, asked for {}",
-          name(op.ab), name(op.ab), op.ab == DType::kF64 || op.ab == DType::kF32 ? "" : " or fp32", name(op.c));
+  require(op.c == op.ab || (op.c == DType::kF32 && op.ab != DType::kF64), "gemm of {} writes {}{}, not {}", name(op.ab),
+          name(op.ab), op.ab == DType::kF64 || op.ab == DType::kF32 ? "" : " or fp32", name(op.c));
   require(op.bias == nullptr || !op.accumulate, "gemm adds a bias or accumulates, not both");
   require(op.add_to == nullptr || !op.accumulate, "gemm accumulates or adds to something else, not both");
 }

@@ -20,7 +20,7 @@ void gemm_widened(const Gemm& op, const void* a, const void* b, void* c, const M
 // `product` into C, then C added to op.add_to: for backends that do not add it within their products.
 void gemm_then_add(const Gemm& op, const void* a, const void* b, void* c, const MatrixProduct& product);
 
-// What a product with k = 0 gives: the bias or zeros, or C untouched when accumulating.
+// The result of a product with k = 0: the bias or zeros, or C unchanged when accumulating.
 void gemm_empty(const Gemm& op, void* c);
 
 // Throws ModelError for a dtype without products, InvariantError when op has sizes or dtypes the contract excludes.

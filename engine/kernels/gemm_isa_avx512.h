@@ -98,7 +98,7 @@ struct Avx512 {
     }
   }
 
-  // To nearest, ties to even; NaN stays NaN. In integers, as the instruction flushes subnormal numbers.
+  // Rounds to nearest, ties to even; NaN stays NaN. In integers, as the instruction flushes subnormal numbers.
   static LOOM_ALWAYS_INLINE __m256i to_bf16(F value) {
     const __m512i word = as_i(value), upper = _mm512_srli_epi32(word, 16);
     const __m512i odd = _mm512_and_si512(upper, _mm512_set1_epi32(1));

@@ -1,7 +1,7 @@
-// What an instruction set brings to our own matrix products: register tiles and packing. Private to engine/kernels.
+// An instruction set's part of our own matrix products: register tiles and packing. Private to engine/kernels.
 //
-// Step      what a tile multiplies at once along K: one fp32 element, or a pair of bf16 elements. A packed operand is
-//           of 32-bit words, one a step.
+// Step      the elements that a tile multiplies at once along K: one fp32 element, or a pair of bf16 elements. A packed
+//           operand consists of 32-bit words, one per step.
 // Panel     columns [n, n + width) of op(B): word (step, column) is at step * width + column. Missing columns are zero.
 //           A panel of A has the rows of one tile: word (step, row) is at step * rows + row, or, where A is stored
 //           [M,K] or the set reads A along K, at row * steps + step.

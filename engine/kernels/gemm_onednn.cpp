@@ -9,7 +9,7 @@
 #include "engine/kernels/gemm_tiles.h"
 #include "engine/kernels/scratch.h"
 
-// Of the OpenMP library that oneDNN is linked with. Its header belongs to one compiler.
+// Declared by the OpenMP library that oneDNN is linked with. Its header belongs to one compiler.
 extern "C" void omp_set_num_threads(int threads);
 
 // A product of M rows becomes two parallel loops: pack the column tiles of op(B) into oneDNN's own layout, then
@@ -153,12 +153,12 @@ class Product {
   }
 
   matmul product_;
-  memory a_, b_, c_, bias_, plain_b_;  // memory is a shared handle: arguments_ sees what is bound here
+  memory a_, b_, c_, bias_, plain_b_;  // memory is a shared handle: arguments_ sees the buffers bound here
   dnnl::reorder packer_;
   std::unordered_map<int, memory> arguments_;
 };
 
-// What a thread keeps: oneDNN is an OpenMP build, and its primitives must neither be made nor run with more than one
+// The state of a thread: oneDNN is an OpenMP build, and its primitives must neither be made nor run with more than one
 // OpenMP thread here.
 class Worker {
  public:

@@ -7,7 +7,7 @@
 namespace loom::kernels {
 namespace {
 
-// What a thread keeps between products.
+// The buffers that a thread keeps between products.
 struct Workspace {
   Scratch a, b, sums, bias;
 
@@ -75,7 +75,7 @@ void GemmTask::run_with_own_sums(Span rows, Span columns) {
   });
 }
 
-// One part of K of a block of columns. `sums` keeps those of 16-bit results between parts.
+// One part of K of a block of columns. `sums` keeps the sums of 16-bit results between parts.
 void GemmTask::multiply_part(Span rows, Span columns, const Part& part, float* sums) {
   pack_columns(columns, part);
   const bool is_first = part.index == 0, is_last = part.index == cut_.steps.count() - 1;

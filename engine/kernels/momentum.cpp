@@ -16,7 +16,7 @@ void visit_weight_dtype(std::string_view kernel, DType dtype, Body&& body) {
   model_error("{} keeps weights and state in fp32 or fp64, got {}; train with those", kernel, name(dtype));
 }
 
-// Of fp32 weights bf16 or fp32, of fp64 ones fp64.
+// bf16 or fp32 for fp32 weights, fp64 for fp64 weights.
 template <class S, class Body>
 void visit_update_dtype(std::string_view kernel, DType dtype, Body&& body) {
   if (dtype == dtype_of<S>) return body.template operator()<S>();

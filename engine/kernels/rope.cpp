@@ -8,7 +8,7 @@
 namespace loom::kernels {
 namespace {
 
-// Row `position` of a [S, D] table in the arithmetic type: where it stands if it has that type, else widened into
+// Row `position` of a [S, D] table in the arithmetic type: the row itself if it has that type, else widened into
 // `row`.
 template <class S>
 const S* table_row(DType dtype, const void* table, std::int64_t position, std::int64_t head_dim, S* row) {

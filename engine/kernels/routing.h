@@ -2,7 +2,7 @@
 //
 // Letters   T tokens, E experts, k experts a token; a slot t * k + j is choice j of token t; a row is a slot's place in
 //           the order of experts, so there are T * k of either.
-// dtypes    `dtype` (fp32, bf16, fp16, fp64) is that of every tensor argument unless it is said otherwise; statistics
+// dtypes    every tensor argument has `dtype` (fp32, bf16, fp16, fp64) unless noted otherwise; statistics
 //           and arithmetic are fp32 (fp64 for fp64). Results are rounded once. Indices are int64.
 // Threads   cut into tiles of tokens or rows by shape alone; sums over a token's rows run in ascending order of row.
 #pragma once
@@ -13,13 +13,13 @@
 
 namespace loom::kernels {
 
-// The k largest of each row of probs [T, E] in statistics: choices [T, k], largest first, of equal ones the lowest
-// index first. NaN counts as largest. Precondition: 1 <= k <= E.
+// The k largest of each row of probs [T, E] in statistics: choices [T, k], largest first; ties go to the lowest
+// index. NaN counts as largest. Precondition: 1 <= k <= E.
 void top_k(DType dtype, std::int64_t tokens, std::int64_t experts, std::int64_t k, const void* probs,
            std::int64_t* choices);
 
 // weights [T, k] in `dtype`: the chosen probabilities (probs [T, E] in statistics), divided by their sum where
-// `renormalize` says so. Backward writes dprobs [T, E] in statistics, 0 where not chosen.
+// `renormalize` is set. Backward writes dprobs [T, E] in statistics, 0 where not chosen.
 struct RoutingWeights {
   std::int64_t tokens = 0;
   std::int64_t experts = 0;
@@ -45,7 +45,7 @@ struct TokenRows {
   std::int64_t dim = 0;
 };
 
-// rows [T * k, dim]: row r is that of its token in x [T, dim]. Backward sums a token's rows.
+// rows [T * k, dim]: row r is its token's row in x [T, dim]. Backward sums a token's rows.
 void gather_tokens(const TokenRows& op, const void* x, const std::int64_t* row_slots, void* rows);
 void gather_tokens_backward(const TokenRows& op, const void* drows, const std::int64_t* token_rows, void* dx);
 

@@ -23,7 +23,7 @@ constexpr int kStreams = 4;                     // rows of [N,K] read together
 constexpr int kRowsTogether = 4;                // rows of X
 constexpr std::int64_t kTileBytes = 256 << 10;  // of [N,K], for one task
 constexpr int kBandPacks = 8;                   // columns of [K,N] for one task, in packs
-constexpr std::int64_t kRowsAhead = 8;          // of [K,N], asked for early
+constexpr std::int64_t kRowsAhead = 8;          // of [K,N], prefetched
 
 // The lanes' sum, by halves.
 LOOM_INLINE float sum(F32x16 value) {

@@ -2,7 +2,7 @@
 //
 // Storage  transposed: W is stored [N,K] (torch.nn.Linear), else [K,N] (GPT-2's Conv1D). All dense.
 // dtypes   X, W, bias and Y share `dtype`: fp32, bf16 or fp16. Sums are fp32, rounded once.
-// Bits     those of a row depend neither on the other rows nor on the number of threads. They are not those of gemm(),
+// Bits     of a row do not depend on the other rows or on the number of threads. They differ from the bits of gemm(),
 //          which sums in another order.
 // Threads  cut into columns by shape alone, run through parallel_for.
 #pragma once
@@ -27,7 +27,7 @@ struct RowProducts {
 
 // True for what multiply_rows() takes.
 bool are_few_rows(std::int64_t m, DType dtype);
-// InvariantError for what it does not take.
+// InvariantError for unsupported operands.
 void multiply_rows(const RowProducts& op, const void* x, const void* w, void* y);
 
 }  // namespace loom::kernels

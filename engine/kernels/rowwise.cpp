@@ -33,7 +33,7 @@ void softmax_row(std::int64_t cols, const T* x, simd::Scalar<T>* numbers, Y* y) 
       cols, [&](std::int64_t i, auto part) { simd::store(y + i, simd::load<V>(numbers + i, part) * factor, part); });
 }
 
-// body with the type of y: that of statistics, or T.
+// Calls body with the type of y: the type of statistics, or T.
 template <class T, class Body>
 void visit_result(DType dtype, DType y_dtype, Body&& body) {
   if (y_dtype == dtype) return body.template operator()<T>();

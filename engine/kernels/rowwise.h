@@ -1,8 +1,8 @@
-// Row-wise pieces of the composed operators: sums, softmax, log-softmax, negative log-likelihood. One pass of PyTorch's
-// each.
+// Row-wise pieces of the composed operators: sums, softmax, log-softmax, negative log-likelihood. Each is one of
+// PyTorch's passes.
 //
 // Letters   rows x cols, row-major; "statistics" is fp32 (fp64 for fp64).
-// dtypes    `dtype` (fp32, bf16, fp16, fp64) is that of every tensor argument unless it is said otherwise; arithmetic
+// dtypes    every tensor argument has `dtype` (fp32, bf16, fp16, fp64) unless noted otherwise; arithmetic
 //           in statistics, rounded once.
 // Threads   cut into tiles of rows by shape alone.
 #pragma once

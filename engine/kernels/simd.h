@@ -10,7 +10,7 @@
 // Rounding     to bf16 and fp16 as in engine/core/dtype.h: to nearest, ties to even, NaN stays NaN (fp16 NaNs come
 //              quiet).
 // Accuracy     exp, sigmoid, tanh and erf: a few units in the last place of fp32; NaN and infinities as in <cmath>.
-//              exp2, exp_to<bf16> and sigmoid_to<bf16> have fewer bits, as said there.
+//              exp2, exp_to<bf16> and sigmoid_to<bf16> have fewer bits, as noted there.
 // Portability  GCC vector extensions; what they lack is chosen by instruction set here and nowhere else.
 #pragma once
 
@@ -47,7 +47,7 @@ using F64x8 = double __attribute__((vector_size(64)));
 inline constexpr __mmask16 kAll = 0xffff;
 #endif
 
-// What the arithmetic of element type T is done in.
+// The type in which element type T is computed.
 template <class T>
 struct Arithmetic {
   using Scalar = float;
@@ -245,7 +245,7 @@ LOOM_INLINE void store_two(T* to, V first, V second) {
 }
 
 // Asks for the line `ahead_bytes` behind `from`, which need not exist: hardware prefetchers stop at the end of a page.
-// Level 1 for a stream, level 2 for what is read again after a whole row.
+// Level 1 for a stream, level 2 for data that is read again after a whole row.
 inline constexpr std::ptrdiff_t kAheadBytes = 2048;
 template <int kLevel = 1>
 LOOM_INLINE void prefetch_ahead(const void* from, std::ptrdiff_t ahead_bytes = kAheadBytes) {

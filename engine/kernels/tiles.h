@@ -34,7 +34,7 @@ inline std::int64_t rows_of_partial(std::int64_t rows) {
   return std::max<std::int64_t>(16, ceil_div(rows, kMaxRowTiles));
 }
 
-// y[i] = op(x[i]...), packs at a time. Outputs that are no input and large are streamed.
+// y[i] = op(x[i]...), packs at a time. Large outputs that are not also inputs are streamed.
 template <class V, class Out, class Op, class... In>
 void map(std::int64_t elems, Out* y, Op op, const In*... x) {
   const bool in_place = ((static_cast<const void*>(x) == static_cast<const void*>(y)) || ...);

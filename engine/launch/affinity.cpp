@@ -9,7 +9,7 @@
 namespace loom::launch {
 namespace {
 
-// Where devices stand: of rank `rank` of `ranks`.
+// The place of the device of rank `rank` of `ranks`.
 std::optional<int> node_of_rank(const device::HostTopology& topology, int rank, int ranks,
                                 const std::vector<int>& node_of_device) {
   if (!node_of_device.empty()) return node_of_device[static_cast<std::size_t>(rank) % node_of_device.size()];

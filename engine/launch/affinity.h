@@ -44,7 +44,7 @@ struct AffinityRequest {
 AffinityRequest parse_affinity_conf(std::string_view text);
 AffinityRequest parse_bind_core(std::string_view text);
 
-// What a rank of this machine gets.
+// The cores and memory of a rank of this machine.
 struct RankCores {
   std::vector<int> range{};  // ascending; empty: not bound
   ThreadCores threads{};     // by role; subsets of the range

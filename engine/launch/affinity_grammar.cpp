@@ -119,7 +119,7 @@ std::vector<int> cores_of_key(std::string_view text, const std::string& key, con
   for (const nlohmann::json& range : ranges) {
     const auto read = range.is_string() ? core_range(range.get<std::string>()) : std::nullopt;
     if (!read) {
-      refuse_bind_core(text, fmt::format(", where {} of {} is no range", shown_text(range.dump()), shown_text(key)));
+      refuse_bind_core(text, fmt::format(", where {} of {} is not a range", shown_text(range.dump()), shown_text(key)));
     }
     add_cores(cores, *read);
   }
@@ -134,7 +134,7 @@ AffinityRequest parse_core_map(std::string_view text) {
     const auto rank =
         key.starts_with("device") ? small_number(std::string_view(key).substr(6), kMostRanks) : std::nullopt;
     if (!rank && key != "scheduler")
-      refuse_bind_core(text, fmt::format(", whose key {} is no device", shown_text(key)));
+      refuse_bind_core(text, fmt::format(", whose key {} is not a device", shown_text(key)));
     std::vector<int> cores = cores_of_key(text, key, ranges);
     if (rank) request.cores_of_rank[*rank] = std::move(cores);
   }

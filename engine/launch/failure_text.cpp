@@ -43,7 +43,7 @@ bool is_out_of_memory(const std::exception& error) {
 }
 
 std::string out_of_memory_text(std::string_view advice) {
-  return fmt::format("{}the machine has no memory left for what was asked; {}", rank_prefix(), advice);
+  return fmt::format("{}the machine has no memory left for the request; {}", rank_prefix(), advice);
 }
 
 }  // namespace loom::launch

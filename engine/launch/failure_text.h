@@ -1,4 +1,4 @@
-// What an exception says to the user: the errors of the engine as they are, those of the standard library in words that
+// The text of an exception for the user: errors of the engine unchanged, errors of the standard library in words that
 // name the file or the flag, and the next step.
 #pragma once
 

@@ -14,7 +14,7 @@
 namespace loom::launch {
 namespace {
 
-// What each rank threw, and which threw first.
+// The exception of each rank, and the rank that threw first.
 class Outcomes {
  public:
   explicit Outcomes(int ranks) : thrown_(static_cast<std::size_t>(ranks)) {}

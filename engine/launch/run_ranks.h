@@ -9,22 +9,22 @@
 
 namespace loom::launch {
 
-// What a rank's main function gets. The context is current on its thread.
+// A rank's main function. The context is current on its thread.
 using RankMain = std::function<void(RankContext&, comm::World&)>;
 
 // Runs `main` on `ranks` threads of this process and waits for all of them. A rank that throws fails its world, so that
 // its peers' waits end; when all have ended, the first failure in time is rethrown (its own exception, not a peer's
-// consequence). A rank that returns is not waited for: a peer that would is notified at once.
+// consequence). No rank waits for a rank that has returned: a peer that would is notified at once.
 void run_ranks(int ranks, const comm::CommOptions& options, const RankMain& main);
 
 // Runs `main` as this process's one rank of MPI_COMM_WORLD and waits for the others' end (a wait with a deadline like
-// any other). A failing rank tells the others on a second communicator; all who learn of it say on stderr what they
-// know, and the job ends with a non-zero exit code: this does not return then. An Interrupted (stop_signals.h) that
-// `main` throws on every rank is no failure: it is rethrown when all ranks have come to it. Call once a process. Throws
-// ConfigError in a build without MPI (mpi_absent.cpp).
+// any other). A failing rank notifies the others on a second communicator; every notified rank prints the failure on
+// stderr, and the job ends with a non-zero exit code: this does not return then. An Interrupted (stop_signals.h) that
+// `main` throws on every rank is not a failure: it is rethrown when all ranks have thrown it. Call once per process.
+// Throws ConfigError in a build without MPI (mpi_absent.cpp).
 void run_mpi_rank(const comm::CommOptions& options, const RankMain& main);
 
-// One of the two, as the process was started; `ranks` are those of run_ranks().
+// Calls one of the two, depending on how the process was started; `ranks` is for run_ranks().
 void run(const Start& start, int ranks, const comm::CommOptions& options, const RankMain& main);
 
 }  // namespace loom::launch

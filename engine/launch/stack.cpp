@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t kEnoughBytes = std::size_t{1} << 20;
 
-// Of the threads to come.
+// For threads started later.
 void enlarge_default_stack() {
   pthread_attr_t attributes;
   if (pthread_getattr_default_np(&attributes) != 0) return;

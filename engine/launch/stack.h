@@ -1,4 +1,4 @@
-// Stacks large enough for the engine, whatever `ulimit -s` says.
+// Stacks large enough for the engine, whatever the limit of `ulimit -s`.
 //
 // Threads   call before any other thread is started. The stacks of threads started later, by libraries too, are at
 //           least kStackBytes large.
@@ -11,8 +11,8 @@ namespace loom::launch {
 
 inline constexpr std::size_t kStackBytes = std::size_t{8} << 20;
 
-// Runs `main` and returns what it returns: on this thread where its stack is large enough, else on one of its own. What
-// `main` throws goes through.
+// Runs `main` and returns its result: on this thread if its stack is large enough, else on a new thread. Exceptions of
+// `main` pass through.
 int run_on_large_stack(const std::function<int()>& main);
 
 }  // namespace loom::launch

@@ -15,7 +15,7 @@ struct Start {
   int mpi_ranks = 0;            // started by mpirun or srun; 0 = no such launcher
   int mpi_local_ranks = 0;      // of these, on this node
   int mpi_rank = 0;             // of this process
-  int mpi_local_rank = 0;       // of this process among those on this node
+  int mpi_local_rank = 0;       // of this process among the ranks on this node
   std::string affinity_conf{};  // CPU_AFFINITY_CONF; empty: not set
   // Started by torchrun or msrun, a process for each rank (local_processes.h); 0 = no such launcher.
   int processes = 0;
@@ -25,7 +25,7 @@ struct Start {
   // Whether ranks are processes; else they are threads of this one.
   bool by_mpi() const { return mpi_ranks > 0; }
   bool by_processes() const { return processes > 0; }
-  // Of this process; none where its ranks are threads.
+  // The rank of this process; none if its ranks are threads.
   std::optional<int> rank() const { return by_mpi() ? std::optional(mpi_rank) : std::nullopt; }
   // Ranks of this node, of `ranks` in all.
   int local_ranks(int ranks) const;

@@ -3,12 +3,12 @@
 //
 // Which    kStopSignals: SIGTERM; SIGINT; SIGHUP, of a session that ends; SIGUSR1 and SIGUSR2, with which batch systems
 //          warn before they kill.
-// First    is noted; one line on stderr says so at once.
+// First    is noted and reported on stderr at once, in one line.
 // Second   of the same signal, at least a second later: ends the process at once, as if nothing had been installed.
 //          (Launchers send a signal to the process and to its group, which is one request; a batch system warns with
 //          one signal and repeats the request with another one.)
 // Ignored  a signal that was ignored before (nohup, a shell's background job) stays ignored.
-// Scope    of the process; one object at a time. What was installed before comes back at its end.
+// Scope    the process; one object at a time. Its end restores the previous handlers.
 // Source   Megatron-LM, --exit-signal-handler.
 #pragma once
 
@@ -20,7 +20,7 @@
 
 namespace loom::launch {
 
-// Where ranks have several, the first one here is that of the run.
+// If ranks have several signals, the run takes the first one in this order.
 inline constexpr std::array kStopSignals{SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
 
 class StopSignals {

@@ -1,4 +1,4 @@
-// The modules whose forward is running on this rank, for messages and for checks of what a model does in its forward.
+// The modules whose forward is running on this rank, for messages and for checks of a model's forward.
 //
 // Threads  the rank's host thread.
 #pragma once

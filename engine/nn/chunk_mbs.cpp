@@ -30,7 +30,7 @@ class Cut {
     batch_ = rows_of(wholes_.front());
     for (const Tensor& whole : wholes_) {
       if (rows_of(whole) == batch_) continue;
-      refuse(options.path, "the arguments to cut have {} and {} rows; cut those of the batch alone", batch_,
+      refuse(options.path, "the arguments to cut have {} and {} rows; cut only the arguments of the batch", batch_,
              rows_of(whole));
     }
   }
@@ -120,7 +120,7 @@ void chunk_mbs(Module& module, const ChunkMbsOptions& options) {
     config_error("chunk_mbs of '{}': a {} has no forward of its own; name its items: '{}.{{*}}'", options.path,
                  module.type_name(), options.path);
   }
-  if (module.attachment<Mark>() != nullptr) config_error("chunk_mbs of '{}' was asked for twice", options.path);
+  if (module.attachment<Mark>() != nullptr) config_error("chunk_mbs of '{}' was requested twice", options.path);
   if (options.chunk_mbs < 1) {
     config_error("chunk_mbs of '{}' is {}; use at least 1 row", options.path, options.chunk_mbs);
   }

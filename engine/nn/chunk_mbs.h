@@ -1,11 +1,11 @@
 // chunk_mbs: a module whose forward runs over a few rows of the batch at a time.
 //
 // What      the named arguments are cut along dim 0 into pieces of chunk_mbs rows, forward runs over one piece after
-//           the other, and the results are joined along dim 0. All pieces run inside one call: whoever wraps the module
+//           the other, and the results are joined along dim 0. All pieces run inside one call: a wrapper added
 //           afterwards (fully_shard) gathers once for all of them. A module that is recomputed keeps the inputs of its
-//           pieces, and backward has the inside of one piece at a time: the memory of a small micro-batch with the
-//           gathers of a large one. Arguments that are not named pass unchanged, but for those of which the module says
-//           what belongs to which rows (batch_rows.h).
+//           pieces, and backward recomputes one piece at a time: the memory of a small micro-batch with the gathers of
+//           a large one. Arguments that are not named pass unchanged, except for the arguments that the module itself
+//           assigns to rows (batch_rows.h).
 // Order     recompute, then offload of activations, then this, then sharding: each encloses the ones before it.
 // Bits      a row comes from products of fewer rows, which a matrix library may round otherwise; gradients of
 //           parameters are summed piece by piece, which is another order of sums; random numbers (dropout) are drawn

@@ -22,7 +22,7 @@ void draw(const Tensor& tensor, const BoxRuns& runs, std::uint64_t key, double s
     const std::int64_t begin = tile * kTile;
     const std::int64_t count = std::min(kTile, elems - begin);
     std::vector<double> values(static_cast<std::size_t>(count));
-    for (std::int64_t i = 0; i < count;) {  // one run, or what the tile has of it, after another
+    for (std::int64_t i = 0; i < count;) {  // one run, or its part in the tile, after another
       const std::int64_t in_run = (begin + i) % runs.elems();
       const std::int64_t first = runs.begin((begin + i) / runs.elems()) + in_run;
       const std::int64_t end = std::min(count, i + runs.elems() - in_run);

@@ -1,6 +1,6 @@
-// make_rank(): gives a rank what it computes with: its emulated device, the threads of its loops, its kernels.
+// make_rank(): gives a rank its emulated device, the threads of its loops and its kernels.
 //
-// Order    before any tensor of the rank is made; once a rank.
+// Order    before any tensor of the rank is made; once per rank.
 // Threads  the rank's host thread, or before it starts.
 #pragma once
 
@@ -18,5 +18,18 @@ struct RankSetup {
 
 // The device belongs to the rank.
 device::Device& make_rank(RankContext& context, const RankSetup& setup);
+
+// A rank of its own in a world of one, current on this thread while it lives. For code that runs before the ranks of
+// the job start and needs a device: the constructor of a model puts its buffers there.
+class ProbeRank {
+ public:
+  ProbeRank() { make_rank(context_, {}); }
+  ProbeRank(const ProbeRank&) = delete;
+  ProbeRank& operator=(const ProbeRank&) = delete;
+
+ private:
+  RankContext context_{0, 1};
+  const RankScope scope_{context_};
+};
 
 }  // namespace loom::nn

@@ -2,13 +2,13 @@
 //
 // Parameters  are declared with a shape, a dtype and a rule for their initial values, and start on the meta device:
 //             nothing is allocated until they are materialised (init.h), whole or as the box a rank owns. A model's
-//             code reads `slot.value`; who shards the model puts other tensors there. Two slots that hold the same
+//             code reads `slot.value`; sharding puts other tensors there. Two slots that hold the same
 //             tensor are tied.
 // Forward     calls go through operator(), which runs pre-hooks, forward, post-hooks. Pre-hooks may replace the
 //             arguments, post-hooks the result.
-// Around      wrap_call() puts a wrapper around what a call does at that moment; hooks registered later run outside it.
-//             So the order in which recompute and sharding are applied is the order in which they enclose each other,
-//             and no path changes.
+// Around      wrap_call() puts a wrapper around the present call; hooks registered later run outside it. So the order
+//             in which recompute and sharding are applied is the order in which they enclose each other, and no path
+//             changes.
 // Names       paths as in Hugging Face: "model.layers.0.mlp.gate_proj.weight"; the root's path is "".
 // Children    a parent's code holds them as Child<M>, which follows a replacement (replace_child).
 // Threads     the rank's host thread.
@@ -54,7 +54,7 @@ enum class SlotHolds : std::uint8_t {
 // Where a module keeps one parameter.
 struct ParamSlot {
   std::string name;
-  Tensor value;  // the whole parameter, or the box this rank owns, or what a wrapper put there
+  Tensor value;  // the whole parameter, or the box this rank owns, or a wrapper's tensor
   Init init;
   ShardSpec shard;  // which box of the parameter `value` is
   SlotHolds holds = SlotHolds::kOwn;
@@ -62,7 +62,7 @@ struct ParamSlot {
   LocalTensor local() const { return {value, shard}; }
 };
 
-// Where a module keeps one tensor that is no parameter.
+// One tensor of a module that is not a parameter.
 struct Buffer {
   std::string name;
   Tensor value;
@@ -73,7 +73,7 @@ class Module;
 
 // A child as its parent's code holds it: always the module that is in the tree now. Calls go to that module; `->`
 // and `*` give it as the class it was registered with, ConfigError when a module of another class has taken its place.
-// A default-made one is no child. It lives as long as its parent.
+// A default-constructed Child refers to no module. It lives as long as its parent.
 template <class M>
 class Child {
  public:
@@ -145,10 +145,10 @@ class Module {
   void train(bool on = true);
   void eval() { train(false); }
 
-  // Puts another module in the place of the one at `path`, which keeps its name and order; a module that stands at
-  // several places is replaced at all of them. Call it on the root: a parameter of the replaced module that is tied to
-  // one outside stays tied, in the replacement's slot of the same path and shape, unless the replacement holds that
-  // parameter anyway. Returns what stood there.
+  // Replaces the module at `path`; name and order stay. A module that occurs at several places is replaced at all of
+  // them. Call it on the root: a parameter of the replaced module that is tied to a parameter outside stays tied, in
+  // the replacement's slot of the same path and shape, unless the replacement holds that parameter anyway. Returns the
+  // replaced module.
   //
   // Throws   ConfigError, with nothing changed: no module at `path` (the nearest is named); it or one below is sharded,
   //          recomputed or has hooks; its parent holds it by reference, not as Child; a tie would end.
@@ -171,7 +171,7 @@ class Module {
   void register_pre_hook(PreHook hook, bool prepend = false);
   void register_post_hook(PostHook hook);
 
-  // Runs what a call did before the wrapper came: the hooks registered until then and forward. May be called any number
+  // Runs the call as it was before the wrapper: the hooks registered until then and forward. May be called any number
   // of times while the module lives, also from backward.
   using Run = std::function<Value(Args)>;
   using CallWrapper = std::function<Value(const Run& inner, Args args)>;
@@ -184,7 +184,7 @@ class Module {
   ParamSlot& register_parameter(std::string name, const Shape& shape, Init init, DType dtype = DType::kF32);
   // A slot that shares the parameter of another one.
   ParamSlot& register_tied(std::string name, const ParamSlot& other);
-  // A persistent one is part of the state dict (state_dict.h); others are made again from the configuration.
+  // A persistent buffer is part of the state dict (state_dict.h); others are made again from the configuration.
   void register_buffer(std::string name, Tensor buffer, bool persistent = false);
   template <class M>
   Child<M> register_module(std::string name, std::shared_ptr<M> child) {
@@ -193,7 +193,7 @@ class Module {
   }
 
  private:
-  // What a call passes through, innermost first: layer 0 ends in forward, every other one in a wrapper around the layer
+  // The layers of a call, innermost first: layer 0 ends in forward, every other layer in a wrapper around the layer
   // before it.
   struct CallLayer {
     std::vector<PreHook> pre_hooks;
@@ -205,7 +205,7 @@ class Module {
   friend class Child;
 
   Value call_layer(std::size_t index, Args args);
-  // By recompute, by sharding, or with hooks of others.
+  // Whether recompute, sharding or another user's hooks wrap it.
   bool is_wrapped() const;
   void add_child(std::string name, std::shared_ptr<Module> child);
 

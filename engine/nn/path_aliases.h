@@ -1,4 +1,4 @@
-// Path aliases: other names under which users know the modules of a model.
+// Path aliases: other names that users have for the modules of a model.
 //
 // A model declares them in one table, which stays with its root module. An alias denotes a path and everything
 // below it: with "text_decoder.decoder.layers" for "model.language_model.layers",

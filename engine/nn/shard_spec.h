@@ -1,11 +1,11 @@
-// ShardSpec: which part of a whole parameter a rank's tensor is.
+// ShardSpec: the part of a whole parameter that a rank's tensor holds.
 //
 // Box      the tensor holds elements [offset[d], offset[d] + shape[d]) of every dim d of the whole, row-major; its
 //          shape is the tensor's own. Rows, columns, experts and cuts on several dims are boxes alike. A rank without
 //          elements has an empty box, which may begin at the end of a dim.
-// Use      first values are drawn by it (init.h), files are read by it, whole parameters are put together and taken
-//          apart by it, and it is what a distributed checkpoint writes beside the bytes.
-// Errors   InvariantError for a box that leaves the whole.
+// Use      to draw first values (init.h), to read files, to assemble and cut whole parameters; a distributed
+//          checkpoint writes it beside the bytes.
+// Errors   InvariantError for a box that is not inside the whole.
 #pragma once
 
 #include <string>

@@ -12,7 +12,7 @@ const T& Value::get(std::string_view wanted) const {
   static constexpr std::array<std::string_view, 8> kHeld{"none",     "a tensor", "a flag", "an integer",
                                                          "a number", "a text",   "a list", "a dict"};
   const T* held = std::get_if<T>(&held_);
-  check_model(held != nullptr, "a value is {} where {} is expected; give {}, or read it as what it is",
+  check_model(held != nullptr, "a value is {} where {} is expected; give {}, or read it as its own type",
               kHeld[held_.index()], wanted, wanted);
   return *held;
 }

@@ -1,11 +1,11 @@
-// Value: what goes into and comes out of a module's forward - a tensor, or a list or dict of values, or a plain number,
-// flag or text.
+// Value: an input or result of a module's forward - a tensor, or a list or dict of values, or a plain number, flag or
+// text.
 //
 // Wrappers (sharding, recompute) walk values without knowing the model: map_tensors() reaches every tensor in nested
 // containers. Args: positional and named arguments of one call.
 //
 // A forward that returns a struct of tensors gives the struct `nn::Value to_value() const`, which names them in a dict;
-// who called the module reads that dict, or makes the struct from it again:
+// the caller of the module reads that dict, or makes the struct from it again:
 //
 //   struct Output {
 //     Tensor logits, hidden;
@@ -32,7 +32,7 @@ class Value;
 using ValueList = std::vector<Value>;
 using ValueDict = std::vector<std::pair<std::string, Value>>;  // in insertion order
 
-// A struct that says which tensors it holds.
+// A struct that lists its tensors.
 template <class T>
 concept HasToValue = requires(const T& held) {
   { held.to_value() } -> std::same_as<Value>;
@@ -56,14 +56,14 @@ class Value {
   requires(std::is_class_v<T> && !std::is_convertible_v<T, Tensor> && !std::is_convertible_v<T, std::string>)
       Value(const T& held) {
     static_assert(HasToValue<T>,
-                  "a struct is no nn::Value: sharding and recompute must reach the tensors in it. Give it "
+                  "a struct is not an nn::Value: sharding and recompute must reach the tensors in it. Give it "
                   "'nn::Value to_value() const' that returns an nn::ValueDict of its tensors (engine/nn/value.h)");
     if constexpr (HasToValue<T>) *this = held.to_value();
   }
 
   bool is_none() const { return std::holds_alternative<std::monostate>(held_); }
   bool is_tensor() const { return std::holds_alternative<Tensor>(held_); }
-  // Throw ModelError saying what is held instead.
+  // Throw ModelError naming the type that is held instead.
   const Tensor& tensor() const;
   const ValueList& list() const;
   const ValueDict& dict() const;
@@ -84,7 +84,7 @@ class Value {
   std::variant<std::monostate, Tensor, bool, std::int64_t, double, std::string, ValueList, ValueDict> held_;
 };
 
-// What a module can be called with. A pointer would become a flag.
+// A possible argument of a module's call. A pointer would become a flag.
 template <class T>
 concept IsArgument = std::is_constructible_v<Value, T> &&
     (!std::is_pointer_v<std::decay_t<T>> || std::is_convertible_v<T, const char*>);

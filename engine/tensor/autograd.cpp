@@ -26,7 +26,7 @@ class OpNode final : public Node {
     std::vector<Tensor> saved;
     saved.reserve(saved_.size());
     for (const SavedTensor& tensor : saved_) saved.push_back(tensor.unpack());
-    saved_.clear();  // `saved` holds them now: an operator may overwrite what nobody else owns
+    saved_.clear();  // `saved` holds them now: an operator may overwrite tensors without another owner
     const BackwardFn run = std::exchange(backward_, nullptr);
     if (std::none_of(grads.begin(), grads.end(), [](const Tensor& grad) { return grad.defined(); })) return {};
     Needs needs;

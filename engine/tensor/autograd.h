@@ -4,9 +4,9 @@
 //             grad, the outputs get a Node whose edges lead to the inputs' nodes. Nodes carry a sequence number, later
 //             is larger.
 // Backward    backward(loss) counts dependencies, then runs ready nodes, largest sequence number first; gradient
-//             accumulation into leaves goes before everything else. This is PyTorch's order, and what is observable
-//             through hooks depends on it. A node's saved tensors are freed after it ran: a second backward through it
-//             is an error. No gradients of gradients.
+//             accumulation into leaves goes before everything else. This is PyTorch's order, and hooks can observe
+//             it. A node's saved tensors are freed after it ran: a second backward through it is an error. There are
+//             no gradients of gradients.
 // Hooks       tensor hooks run when a gradient is complete; saved-tensor hooks see every tensor that is saved
 //             (recompute, swap); callbacks queued during a backward run when its graph is done.
 // Nesting     backward may be called from inside a node (reentrant recompute); each call has its own graph task.
@@ -73,7 +73,7 @@ class UseGuard {
   virtual void check(std::string_view op) const = 0;
 };
 
-// What a tensor knows of the graph.
+// A tensor's place in the graph.
 struct Meta {
   bool requires_grad = false;
   Tensor grad;
@@ -89,11 +89,11 @@ using Saved = std::span<const Tensor>;
 // needs[i]: input i needs a gradient.
 using Needs = std::vector<bool>;
 using Grads = std::vector<Tensor>;
-// Gradients of the inputs from those of the outputs. `saved` are the tensors given to record(), in order.
+// Computes the inputs' gradients from the outputs' gradients. `saved` are the tensors given to record(), in order.
 using BackwardFn = std::function<Grads(Saved saved, const Grads& outputs, const Needs& needs)>;
 
-// Asks the guards of an operator's inputs; some may be undefined. record() does it too; an operator that refuses
-// shapes asks before.
+// Runs the guards of an operator's inputs; some may be undefined. record() does it too; an operator that refuses
+// shapes does it before.
 void check_inputs(std::string_view op, std::span<const Tensor> inputs);
 
 // True when an operator on these inputs will be recorded.
@@ -133,7 +133,7 @@ std::vector<Tensor> identity_with_backward(std::string_view name, const std::vec
 
 // Runs backward from `loss`; `grad` is its gradient (default: ones for a loss with one element).
 void backward(const Tensor& loss, const Tensor& grad = {});
-// The same from several results at once, in one graph task; what is shared on the way runs once. A result may lead to
+// The same from several results at once, in one graph task; a shared node runs once. A result may lead to
 // another one.
 struct Root {
   Tensor result;

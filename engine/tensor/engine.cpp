@@ -60,7 +60,7 @@ class Backward final : public GradientSums {
   void put_root(const Root& root) {
     const Edge edge = gradient_edge(root.result);
     check_model(edge.node != nullptr,
-                "backward from a tensor that requires no gradient; none of what it was computed from does, or the grad "
+                "backward from a tensor that requires no gradient: none of its inputs requires one, or the grad "
                 "mode was off");
     check_model(root.grad.defined() || root.result.numel() == 1,
                 "backward from a tensor with {} elements needs its gradient; give one, or take the mean first",

@@ -7,7 +7,7 @@
 namespace loom {
 namespace {
 
-// What a process can address. Sums of a few thousand such tensors stay within 64 bits.
+// The bytes that a process can address. Sums of a few thousand such tensors stay within 64 bits.
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 47;
 
 Tensor make(Place place, device::Device* device, const Shape& shape, DType dtype, device::MemCategory category,

@@ -1,10 +1,10 @@
 // Results of operators that a recompute may keep: the hook of selective activation recompute.
 //
-// Operators    that are dear to compute again - matrix products against a weight, fused attention - compute their
-//              results through compute_or_recall(). All others know nothing of this.
-// Keeper       while one is in force it is asked before such an operator computes, and told after; the innermost one
-//              acts. What it recalls takes the place of computing: nothing is launched. The tape records the operator
-//              in both cases.
+// Operators    that are expensive to repeat - matrix products against a weight, fused attention - compute their results
+//              through compute_or_recall(). All others are unaffected.
+// Keeper       while it is in force, it is called before such an operator computes and notified after; the innermost
+//              keeper acts. A recalled result replaces the computation: nothing is launched. The tape records the
+//              operator in both cases.
 // State        belongs to the rank (RankContext slot).
 // Threads      the rank's host thread.
 // Source       torch.utils.checkpoint, the dispatch modes of create_selective_checkpoint_contexts.
@@ -39,7 +39,7 @@ class ResultKeeperScope {
   ResultKeeperScope& operator=(const ResultKeeperScope&) = delete;
 };
 
-// What `compute` returns, or what the keeper in force recalls.
+// The results of `compute`, or the results that the keeper in force recalls.
 std::vector<Tensor> compute_or_recall(Producer producer, const std::function<std::vector<Tensor>()>& compute);
 
 }  // namespace loom::autograd

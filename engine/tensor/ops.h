@@ -5,7 +5,7 @@
 //          last.
 // Places   inputs and results live on the current rank's device; token ids and targets (int32/int64) may be host
 //          tensors.
-// dtypes   all floating inputs of one operator share a dtype, which the result has, unless it is said otherwise.
+// dtypes   all floating inputs of one operator share a dtype, which the result has, unless noted otherwise.
 // Errors   ModelError naming the running module, operator and shapes for shapes or dtypes that do not fit; ConfigError
 //          for token ids out of range.
 #pragma once
@@ -65,7 +65,7 @@ struct AttentionResult {
   Tensor out;          // [B,S_q,H,D]
   Tensor log_sum_exp;  // fp32 (fp64) [B,H,S_q]: log(sum(exp(scale * score))) over the keys that a query sees
 };
-// The same with its log-sum-exp, to join attentions over parts of the keys: with l_i that of part i and
+// The same with its log-sum-exp, to join attentions over parts of the keys: with l_i for part i and
 // l = log(sum_i exp(l_i)), the whole is sum_i exp(l_i - l) * out_i. Both results have a gradient.
 AttentionResult attention_with_log_sum_exp(const Tensor& q, const Tensor& k, const Tensor& v, double scale,
                                            bool causal = true, std::optional<std::int64_t> start = {});

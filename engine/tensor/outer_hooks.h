@@ -1,7 +1,7 @@
 // OuterHooksScope: for saved-tensor hooks that take only some of the tensors.
 //
-// While it lives, the innermost pair of saved-tensor hooks does not act: what is saved goes through the pair around it,
-// or is kept as it is if there is none. A pack() that leaves a tensor to the others makes a SavedTensor inside one.
+// While it lives, the innermost pair of saved-tensor hooks is inactive: a saved tensor goes through the enclosing pair,
+// or is kept unchanged if there is none. A pack() that leaves a tensor to the others makes a SavedTensor in this scope.
 // Precondition: a pair is in force.
 // Threads  the rank's host thread.
 #pragma once

@@ -2,10 +2,10 @@
 //
 // Places   device: an accounted block of the rank's device. meta: a size and nothing else.
 //          host: with a device, a block of its host memory (device/host_memory.h: accounted, from the injected
-//          allocator, pinned when asked); without one, ordinary memory that is not accounted (inputs, tensors read from
-//          files).
+//          allocator, pinned on request); without one, ordinary memory that is not accounted (inputs, tensors read
+//          from files).
 // States   allocated or released. A storage may be released and allocated again any number of times and stays the same
-//          object, so tensors saved for backward see the values that are there when they are read. Reading a released
+//          object, so tensors saved for backward see the values at the time of reading. Reading a released
 //          storage is an error that names it.
 // Version  counts writes by operators; a saved tensor whose version moved on is an error in backward. Writers that
 //          restore values (a gather) do not bump it.

@@ -1,4 +1,4 @@
-// TapeState: what the tape keeps per rank. Private to engine/tensor.
+// TapeState: the tape's state of a rank. Private to engine/tensor.
 #pragma once
 
 #include <cstdint>

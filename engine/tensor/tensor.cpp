@@ -53,7 +53,7 @@ void* Tensor::raw() const {
 }
 
 void Tensor::check_dtype(DType expected) const {
-  check_model(dtype() == expected, "'{}' is {}, read as {}; read it as what it is, or cast it", storage()->what(),
+  check_model(dtype() == expected, "'{}' is {}, read as {}; read it with its own dtype, or cast it", storage()->what(),
               name(dtype()), name(expected));
   if (storage()->place() != Place::kDevice || storage()->data() != nullptr) return;
   const DryReads& reads = RankContext::current().slot<DryReads>();

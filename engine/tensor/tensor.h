@@ -1,10 +1,10 @@
 // Tensor: a dense, row-major array with a place in the autograd graph. Copies share it.
 //
 // Layout    always contiguous: a shape and an offset into a storage. Views are whole reshapes and ranges of rows.
-// Places    see Storage. Operators run on the device of the rank that is current; host tensors are read by them where
-//           that is said.
-// Autograd  a leaf with requires_grad collects `grad`; a result of a recorded operator knows its node. detach() shares
-//           the bytes only.
+// Places    see Storage. Operators run on the device of the current rank; they read host tensors only where their
+//           contract allows it.
+// Autograd  a leaf with requires_grad collects `grad`; a result of a recorded operator refers to its node. detach()
+//           shares the bytes only.
 // Errors    ModelError on a wrong dtype or shape, InvariantError on a released storage.
 // Threads   the rank's host thread.
 #pragma once

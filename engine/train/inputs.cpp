@@ -221,10 +221,7 @@ std::shared_ptr<nn::Module> provide_tuned_model(const TrainSections& arguments, 
 TrainingInputs read_inputs(const TrainSections& arguments, const PretrainCallbacks& callbacks, const EditConfig& edit) {
   check_callbacks(callbacks);
   TrainingInputs inputs;
-  // A rank of its own, for what a model's constructor puts on the device (buffers); it ends before the others start.
-  RankContext context(0, 1);
-  const RankScope scope(context);
-  nn::make_rank(context, {});
+  const nn::ProbeRank rank;
   std::vector<models::Untied> untied;
   const auto model = provide_model(arguments, callbacks, &untied);
   nn::Module& sharded = models::sharded_module(*model);

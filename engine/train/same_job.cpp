@@ -42,9 +42,7 @@ void add_configuration(Entries& entries, const models::ModelOptions& model) {
 
 void add_parameters(Entries& entries, const TrainSections& arguments, const PretrainCallbacks& callbacks,
                     const Tuning& tuning) {
-  RankContext context(0, 1);  // for what a model's constructor puts on the device, as in read_inputs()
-  const RankScope scope(context);
-  nn::make_rank(context, {});
+  const nn::ProbeRank rank;
   const auto model = provide_tuned_model(arguments, callbacks, tuning);
   add(entries, "the model's class", models::sharded_module(*model).type_name());
   for (auto& [path, slot] : model->named_slots()) {
@@ -117,9 +115,7 @@ void add_data(Entries& entries, const data::DataOptions& data_options, const Sch
   }
   std::vector<std::int64_t> samples(static_cast<std::size_t>(schedule.micro_batch_size));
   std::iota(samples.begin(), samples.end(), 0);
-  RankContext context(0, 1);
-  const RankScope scope(context);
-  nn::make_rank(context, {});
+  const nn::ProbeRank rank;
   const data::DataLoader& loader = loaders.train ? loaders.train : loaders.valid ? loaders.valid : loaders.test;
   for (const auto& [name, value] : loader(samples).values) {
     add(entries, fmt::format("'{}' of the first micro-batch", shown_text(name)),

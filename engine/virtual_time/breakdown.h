@@ -1,4 +1,4 @@
-// Breakdown: what a rank's virtual time went into.
+// Breakdown: how a rank spent its virtual time.
 //
 // Every instant counts once, for the first of these that applies; comm_ns is apart and counts hidden collectives too.
 #pragma once

@@ -1,7 +1,7 @@
-// Device profiles by file or by name. A name is that of a file in configs/devices of the share folder
+// Device profiles by file or by name. A name means a file in configs/devices of the share folder
 // (engine/config/share_folder.h); $SHARDLOOM_DEVICES names another folder.
 //
-// Errors   ConfigError with the names of the profiles there are; those of load_profile (profile_file.h).
+// Errors   ConfigError with the names of the existing profiles; the errors of load_profile (profile_file.h).
 #pragma once
 
 #include <filesystem>

@@ -1,5 +1,5 @@
-// HardwareProfile: the figures of one kind of device, of the host it sits in and of the links between its likes. All
-// that virtual time knows of hardware; read from configs/devices/*.yaml (profile_file.h).
+// HardwareProfile: the figures of one kind of device, of its host and of the links between such devices. Virtual time
+// uses no other figures of hardware. Read from configs/devices/*.yaml (profile_file.h).
 //
 // Units    in the names; rates are per second, times ns.
 // Ramps    work of x bytes (or of length x) runs at x / (x + half_rate) of its full rate: half_rate is where half the
@@ -20,7 +20,7 @@ struct MemoryProfile {
   std::int64_t capacity_bytes = 0;
   // Taken before the allocator sees the device: driver context, buffers of the communication library.
   std::int64_t context_bytes = 0;
-  // What the library of matrix products takes from the allocator at its first call, for good.
+  // The workspace that the library of matrix products allocates at its first call and never frees.
   std::int64_t matrix_workspace_bytes = 0;
   double bandwidth_bytes_per_s = 0;  // nominal
   double streaming_efficiency = 1;   // share of it that long copies reach
@@ -39,7 +39,7 @@ struct MatrixProfile {
   std::vector<MatrixTile> tiles{};  // the library takes the best for a shape
   double efficiency = 1;            // share of the peak that large products reach
   double half_rate_k = 0;
-  double half_rate_tile = 0;     // of m n / (m + n) of a tile: what a tile reuses of its operands
+  double half_rate_tile = 0;     // of m n / (m + n) of a tile: how much a tile reuses its operands
   double wave_quantisation = 1;  // 1: a last wave of tiles costs as much as a full one; 0: only its share
   double power_limit_share = 0;  // share of the rate lost by products of far more than power_limit_flops
   double power_limit_flops = 0;
@@ -93,7 +93,7 @@ struct VectorProfile {
   std::map<std::string, double, std::less<>> relative_rate{};
 };
 
-// What the host pays for telling the device what to do, and what a kernel costs before it computes.
+// The host's cost of issuing work to the device, and a kernel's cost before it computes.
 struct LaunchProfile {
   std::int64_t kernel_launch_ns = 0;  // on the device, each kernel
   std::int64_t dispatch_ns = 0;       // on the host, each kernel or copy
@@ -143,7 +143,7 @@ struct HostLinkProfile {
 
 // The host's share for one device.
 struct HostProfile {
-  double memory_bandwidth_bytes_per_s = 0;  // what the CPU's work on host tensors reaches
+  double memory_bandwidth_bytes_per_s = 0;  // reached by the CPU's work on host tensors
   double flops_per_s = 0;
   std::int64_t kernel_ns = 0;              // each piece of work
   std::vector<int> numa_node_of_device{};  // of the devices of one host

@@ -19,7 +19,7 @@ namespace {
 using config::Section;
 using config::Value;
 
-// What a number may be.
+// The allowed values of a number.
 struct Range {
   double least = 0;
   bool may_be_least = true;
@@ -86,7 +86,7 @@ Section section(const Value& value, const Keys& required, const Keys& optional =
   return Section(value, {.required = required,
                          .optional = optional,
                          .document = "the profile",
-                         .advice = "every figure is given, there are no defaults"});
+                         .advice = "every figure is required, there are no defaults"});
 }
 
 DType floating(const Value& value) {

@@ -1,17 +1,17 @@
 // Device profiles as files: configs/devices/*.yaml into a HardwareProfile, checked once.
 //
 // Keys      a section for each struct of profile.h and a key for each of its figures, by the same names; every figure
-//           is given, there are no defaults (the section `measured` and relative rates may be left out). `source` says,
-//           in every section, where its figures come from. An example with a comment at every key:
+//           is required, there are no defaults (the section `measured` and relative rates may be left out). `source`,
+//           in every section, names the origin of its figures. An example with a comment at every key:
 //           configs/devices/h200.yaml.
 // Figures   plain numbers, 989.4e12 or 150754820096; counts, bytes and ns are whole, shares lie in 0..1. Rates begin
-//           at 1e6 a second, fixed times end at 1e9 ns: virtual time would leave its range otherwise.
-// Levels    of links: from the nearest to the farthest; each but the last says how many `devices` a domain joins, a
-//           multiple of the level before; the last joins all there are. host.numa_node_of_device has an entry for each
+//           at 1e6 per second, fixed times end at 1e9 ns: virtual time would leave its range otherwise.
+// Levels    of links: from the nearest to the farthest; each but the last gives the number of `devices` of a domain, a
+//           multiple of the level before; the last joins all devices. host.numa_node_of_device has an entry for each
 //           device of a host, which is a domain of one of the levels.
 // Errors    ConfigError "file:line:column: key is VALUE; use ...": unknown, repeated and missing keys, wrong types,
 //           impossible figures, YAML that cannot be read.
-// Source    of the shape: this project's; of the figures: each file says.
+// Source    the structure is this project's; each file names the source of its figures.
 #pragma once
 
 #include <filesystem>

@@ -93,7 +93,7 @@ enum class EventKind : std::uint8_t { kIssued, kItemEnds, kCollectiveEnds };
 
 struct Event {
   std::int64_t time_ns = 0;
-  std::int64_t order = 0;  // among those of one time
+  std::int64_t order = 0;  // among entries of one time
   EventKind kind{};
   RankStream at{};              // of an item
   std::int32_t collective = 0;  // kCollectiveEnds: its number among `meetings_`
@@ -242,7 +242,7 @@ void Simulation::set_rate(Task& task, double rate, Event end) {
 
 // --- The host
 
-// Goes on until the host has to wait. It never looks back: what it issues, it issues now or later.
+// Continues until the host has to wait. The clock never goes back: the host issues each entry now or later.
 void Simulation::run_host(std::int32_t r) {
   RankState& state = rank(r);
   while (state.next < state.times.entries.size() && pass(r, state.next)) ++state.next;
@@ -301,7 +301,7 @@ void Simulation::issue(std::int32_t r, std::size_t index, std::int64_t cost_ns) 
 
 // --- Streams
 
-// Begins what the stream can begin now.
+// Begins the entries that the stream can begin now.
 void Simulation::advance(RankStream at) {
   RankState& state = rank(at.rank);
   StreamState& s = stream(at);
@@ -463,10 +463,10 @@ double Simulation::compute_rate(const RankState& state) const {
   return (1 - slowdown) / static_cast<double>(std::max<std::ptrdiff_t>(workers, 1));
 }
 
-// The part of its links that a collective gets: the smallest among its members, because it is as fast as the slowest of
-// them lets it be. A member divides each level of its links by the collectives that use the level there. What the
-// slowest level leaves unused on the others is given to nobody: shares then depend on who runs, and not on how far each
-// one is, so an end can be foretold whenever a collective begins or ends, and only then.
+// The share of its links that a collective gets: the smallest among its members, because the slowest member limits the
+// collective. A member divides each level of its links by the number of collectives that use the level there. Capacity
+// that the slowest level leaves unused on other levels stays unused: shares then depend on which collectives run, and
+// not on their progress, so an end can be predicted when a collective begins or ends, and only then.
 double Simulation::share_of_links(const CollectiveInstance& meeting) const {
   std::ptrdiff_t most = 1;
   for (const RankStream& member : members_of(meeting)) {
@@ -499,7 +499,7 @@ VirtualTimes Simulation::result() {
 
 // The host runs ahead of the streams, so a phase begins at another time for each of them. A stream comes to the phase
 // at the end of its last entry issued before, and not before the host does: only then an event recorded there would
-// exist. Ends of one stream ascend, those of several do not: hence the maximum over all.
+// exist. The ends of one stream ascend, but not across streams: hence the maximum over all.
 void Simulation::add_phases(RankState& state) const {
   PhaseTime now;
   for (std::size_t i = 0; i < state.times.entries.size(); ++i) {
@@ -523,7 +523,7 @@ void Simulation::report_stuck(const RankState& state) const {
     first = i;
     break;
   }
-  raise<InvariantError>("internal: virtual time stands still: rank {} is at {} '{}', and its peers never come",
+  raise<InvariantError>("internal: virtual time cannot advance: rank {} is at {} '{}', and its peers never come",
                         state.times.rank, state.recording->text(entries[first].name),
                         state.recording->text(entries[first].subject));
 }

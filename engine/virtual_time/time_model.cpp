@@ -218,7 +218,7 @@ GroupShape TimeModel::shape_of(std::span<const int> ranks) const {
 
 namespace {
 
-// What the formulas of a leg need (time_model.h).
+// The inputs of a leg's formulas (time_model.h).
 struct Leg {
   double members;  // n
   double bytes;    // S
@@ -266,7 +266,7 @@ CollectiveTime TimeModel::collective(device::CollectiveKind kind, std::int64_t b
   const bool all_to_all = kind == device::CollectiveKind::kAllToAll;
   const LinkProfile& links = profile_.links;
   CollectiveTime result;
-  double shared = static_cast<double>(bytes);  // what the leg moves
+  double shared = static_cast<double>(bytes);  // moved by the leg
   double longest = 0;
   double sum = 0;
   std::int64_t inner_devices = 1;

@@ -4,7 +4,7 @@
 //   matrix products       max(flops / (peak * eff(m, n, k)), bytes as above) + launch; eff is the best over the tiles
 //                         of efficiency * waves * k / (k + k_half) * reuse / (reuse + half) * power limit
 //   attention             flops / (peak * efficiency * s / (s + s_half) * d / (d + d_half) * h / (h + h_half)) + launch
-//   measured kernels      products and attention near those that the profile lists are corrected by them: times e to
+//   measured kernels      products and attention near the profile's measured points are corrected by them: times e to
 //                         the mean of log(measured / formula) over the points of that kernel and dtype, each weighted
 //                         with exp(-(distance / reach)^2 / 2), distance in doublings of the sizes, and no correction
 //                         with 1 / weight
@@ -17,12 +17,12 @@
 //                           doubling  ceil(log2 n) * latency + (n - 1) * (S / n) / B(S / n); all-reduce twice that
 //                           direct    latency + (S / n) / (B(S / n) / (devices of the domain - 1)); all-reduce twice
 //                                     that
-//                         The farther level moves what the nearer ones share out (S over the members of those), and
-//                         the legs overlap: the longest + (the sum of the others) / pipeline_chunks.
-//                         An all-to-all has nothing to share out: each level moves what stays within it (S over the
-//                         members of the farther ones), and the longest leg is its time.
+//                         The farther level moves the part left by the nearer levels (S over their members), and the
+//                         legs overlap: the longest + (the sum of the others) / pipeline_chunks.
+//                         An all-to-all does not divide its data this way: each level moves the part that stays
+//                         within it (S over the members of the farther levels), and the longest leg is its time.
 //
-// Kernels  are known by their names where the profile gives them a relative rate or measured points. The formula
+// Kernels  are matched by name if the profile gives them a relative rate or measured points. The formula
 //          follows from the cost alone: its unit, and its work where attention goes backward or a copy goes to the
 //          host.
 // Threads  any; nothing changes after construction.
@@ -73,7 +73,7 @@ class TimeModel {
 
   // Work on the device: a kernel, a copy, a host-link copy.
   std::int64_t work_ns(std::string_view kernel, const device::Cost& cost) const;
-  // What the host pays to issue work that is no collective.
+  // The host's cost of issuing work other than a collective.
   static std::int64_t dispatch_ns(const LaunchProfile& launch, const device::Cost& cost);
   // Work of the CPU on host tensors.
   std::int64_t host_work_ns(const device::Cost& cost) const;
@@ -90,7 +90,7 @@ class TimeModel {
   double peak(DType dtype) const;
   double matrix_ns(const device::Cost& cost) const;
   double attention_ns(const device::Cost& cost) const;
-  // By the formula alone.
+  // The time by the formula alone.
   double formula_ns(const device::Cost& cost) const;
   double host_link_ns(const device::Cost& cost) const;
 

@@ -20,7 +20,7 @@ using nn::Value;
 using sharding::RecomputedModule;
 using sharding::RecomputedPart;
 
-// Notes with modules: each says the path for messages.
+// Notes attached to modules: each has the path for messages.
 struct RecomputedCoreAttention {
   std::string path;
 };
@@ -73,7 +73,7 @@ M& child(M& layer, std::string_view name) {
   return *found;
 }
 
-// The modules whose code has the activation function: the MLP, or its experts and the one that all tokens share.
+// The modules whose code has the activation function: the MLP, or its experts and the expert that all tokens share.
 template <class M>
 std::vector<M*> activation_owners(M& mlp) {
   M* experts = mlp.find("experts");
@@ -115,7 +115,7 @@ void apply_layer_recompute(nn::Module& model, const RecomputedModule& choice) {
   const Place<nn::Module> at(model, choice.path);
   if (at.names == nullptr) {
     config_error(
-        "recompute of '{}': only layers of a decoder that the program has know this kind; recompute the whole "
+        "recompute of '{}': only the decoder layers of this program support this kind; recompute the whole "
         "module",
         sharding::text_of(choice));
   }

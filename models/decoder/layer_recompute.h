@@ -9,7 +9,7 @@
 // Cheap    selective: the core of attention. activation_function, norm: the output is dropped after its use and
 //          recomputed (recompute/discarding.h). moe_layer: the experts' layer as a whole.
 // Mixed    the cheap kinds apply to layers that are not recomputed whole: after the n layers of block, as many as
-//          their flag says, else all remaining ones. Each may be combined with the others.
+//          their flag gives, else all remaining ones. Each may be combined with the others.
 // Source   Megatron-LM; MindSpeed's activation-function and norm recompute, except that a dropped tensor is recomputed
 //          when the first node of backward needs it, and not at the gradient of its consumer.
 // Errors   ConfigError that names the flag, the number and the model's.
@@ -39,7 +39,7 @@ std::optional<DecoderLayers> decoder_layers(const nn::Module& model);
 struct LayerRecomputeKind {
   bool use_reentrant = false;
   sharding::RecomputeKeep keep = sharding::RecomputeKeep::kNone;
-  bool fused_attention = false;  // keeps neither scores nor softmax: selective has no effect then, and a line says so
+  bool fused_attention = false;  // keeps neither scores nor softmax: selective has no effect then, which a line reports
 };
 
 // Resolves `asked` on a model, in the order of its layers. Notes are appended to `said`, a line each.

@@ -4,6 +4,7 @@
 
 #include "engine/core/error.h"
 #include "engine/nn/layers.h"
+#include "models/mixin/new_parameters.h"
 
 namespace loom::models {
 namespace {
@@ -21,7 +22,7 @@ std::string reward_class(std::string_view causal) {
   return std::string(causal).append(kRewardEnding);
 }
 
-class RewardModel final : public nn::Module {
+class RewardModel final : public nn::Module, public NewParameters {
  public:
   RewardModel(std::string type_name, const std::string& body_name, std::shared_ptr<nn::Module> body,
               std::int64_t hidden_size, double init_std)
@@ -30,6 +31,14 @@ class RewardModel final : public nn::Module {
         score_(
             register_module(std::string(kRewardHead), std::make_shared<nn::Linear>(hidden_size, 1, false, init_std))) {}
   std::string_view type_name() const override { return type_name_; }
+
+  void init_new_parameters(std::uint64_t seed, const nn::KeptValues& kept) override {
+    for (auto& [path, slot] : named_slots()) {
+      if (path == kRewardHeadWeight && !kept.contains(slot->value.id())) {
+        nn::write_normal(*slot, path, seed, slot->init.std);
+      }
+    }
+  }
 
  protected:
   Value forward(const nn::Args& args) override { return score_(body_->call(args)); }
@@ -47,7 +56,7 @@ std::shared_ptr<nn::Module> make_reward_model(const std::shared_ptr<nn::Module>&
   const bool has_head = parts.size() == 2 && parts[1].first == "lm_head";
   if (!has_head) {
     config_error(
-        "{} is no decoder with an output layer, which the head of a reward model replaces; use one of the families "
+        "{} is not a decoder with an output layer, which the head of a reward model replaces; use one of the families "
         "Qwen2, Qwen3, Llama and GPT-2",
         causal->type_name());
   }
@@ -61,15 +70,6 @@ std::shared_ptr<nn::Module> make_reward_model(const std::shared_ptr<nn::Module>&
 }
 
 bool is_reward_model(const nn::Module& model) { return dynamic_cast<const RewardModel*>(&model) != nullptr; }
-
-void draw_reward_head(nn::Module& model, std::uint64_t seed, const nn::KeptValues& kept) {
-  if (!is_reward_model(model)) return;
-  for (auto& [path, slot] : model.named_slots()) {
-    if (path == kRewardHeadWeight && !kept.contains(slot->value.id())) {
-      nn::write_normal(*slot, path, seed, slot->init.std);
-    }
-  }
-}
 
 std::string reward_config(const std::string& config_json, std::optional<std::int64_t> pad_token_id) {
   auto config = nlohmann::ordered_json::parse(config_json);

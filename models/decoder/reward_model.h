@@ -5,8 +5,8 @@
 //          last token.
 // Paths    the decoder's, and score.weight [1, hidden_size]; no bias. lm_head is removed, and a tie with it.
 // Class    type_name() is transformers': Qwen2ForSequenceClassification.
-// Weights  from a folder of the decoder (lm_head is ignored, the head is random) or of a reward model (check_weights of
-//          hf_folder.h).
+// Weights  from a folder of the decoder (lm_head is ignored, the head is drawn by seed, path and global index:
+//          new_parameters.h) or of a reward model (check_weights of hf_folder.h).
 // LoRA     the head is trained whole beside adapters, as in peft's task type SEQ_CLS.
 #pragma once
 
@@ -16,7 +16,6 @@
 #include <string>
 #include <string_view>
 
-#include "engine/nn/init.h"
 #include "engine/nn/module.h"
 
 namespace loom::models {
@@ -29,10 +28,6 @@ inline constexpr std::string_view kRewardHeadWeight = "score.weight";
 std::shared_ptr<nn::Module> make_reward_model(const std::shared_ptr<nn::Module>& causal);
 
 bool is_reward_model(const nn::Module& model);
-
-// Initial values of the head, by seed, path and global index; nothing for another model, or if the head is in `kept`.
-// Precondition: it has bytes.
-void draw_reward_head(nn::Module& model, std::uint64_t seed, const nn::KeptValues& kept = {});
 
 // A decoder's config.json converted to its reward model's: architectures, id2label and label2id of one label, and
 // pad_token_id, by which transformers finds the last token of a row, if the file has none.

@@ -42,7 +42,7 @@ struct BlockKey {
   bool is_of(RopeType type) const { return std::ranges::find(types, type) != types.end(); }
 };
 
-// `value(given, config)` is what the key says.
+// `value(given, config)` is the value of the key.
 template <class T, class Value>
 BlockKey row(std::string_view key, std::vector<RopeType> types, T RotaryScaling::*member, Value value) {
   return {key, std::move(types),
@@ -172,7 +172,7 @@ RopeType read_type(const ConfigReader& block) {
   block.reject(key, "known are {}{}", fmt::join(known, ", "), near ? fmt::format("; did you mean '{}'?", *near) : "");
 }
 
-// The same wherever the file says it.
+// Must be equal wherever the file has it.
 double read_theta(const ConfigReader& reader, double fallback) {
   std::optional<double> theta;
   if (reader.has("rope_theta")) theta = reader.positive("rope_theta", fallback);

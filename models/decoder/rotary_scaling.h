@@ -22,7 +22,7 @@
 namespace loom::models {
 
 enum class RopeType : std::uint8_t { kDefault, kLinear, kDynamic, kLlama3, kYarn, kLongRope };
-// As rope_type in config.json: "llama3".
+// The spelling of rope_type in config.json: "llama3".
 std::string_view name(RopeType type);
 
 // The keys of config.json's block for its type. Factors that follow from other keys are filled in.

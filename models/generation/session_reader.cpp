@@ -14,7 +14,7 @@ namespace {
 constexpr std::int64_t kPiece = 1024;    // tokens of a row in one call
 constexpr std::int64_t kFirstRoom = 64;  // behind the prompt
 
-// What the decoder's layers compute in.
+// The dtype in which the decoder's layers compute.
 DType dtype_of_keys(nn::Module& model) {
   if (const sharding::FsdpState* state = sharding::FsdpState::of(model)) {
     if (const auto& dtype = state->options().policy.param_dtype) return *dtype;

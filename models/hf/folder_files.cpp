@@ -37,7 +37,7 @@ std::vector<std::string> present(const fs::path& folder, const Names& names) {
 
 void copy_whole(const fs::path& from, const fs::path& to) { io::write_text(to, file_text(from)); }
 
-// As transformers' torch_dtype has it.
+// The spelling of transformers' torch_dtype.
 std::string_view torch_name(DType dtype) {
   if (dtype == DType::kBF16) return "bfloat16";
   if (dtype == DType::kF16) return "float16";

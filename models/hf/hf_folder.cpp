@@ -54,7 +54,7 @@ struct Source {
   std::optional<ExpertPart> part{};
 };
 
-// A parameter's first slot with what it is filled from.
+// A parameter's first slot with the sources of its values.
 struct Match {
   nn::ParamSlot* slot = nullptr;
   std::vector<Source> sources;
@@ -125,7 +125,7 @@ std::vector<Source> find_sources(const Parameter& parameter, const io::HfWeights
   return sources;
 }
 
-// A reward model begins with the weights of a decoder: its head is then drawn, and the decoder's is read over.
+// A reward model may begin with the weights of a decoder: its head is then drawn, and the decoder's is ignored.
 bool is_drawn_head(const Parameter& parameter, const io::HfWeights& weights) {
   return parameter.paths.front() == kRewardHeadWeight && weights.find(kRewardHeadWeight) == nullptr;
 }
@@ -149,7 +149,7 @@ std::vector<Match> match(nn::Module& root, const io::HfWeights& weights) {
   return matches;
 }
 
-// What the slot's box [experts, rows, columns] has of one expert's projection.
+// Fills the part of one expert's projection that is in the slot's box [experts, rows, columns].
 void fill_expert_part(const nn::ParamSlot& slot, const io::StoredTensor& stored, const ExpertPart& part) {
   const Shape& shape = slot.value.shape();
   const Offset& at = slot.shard.offset;
@@ -173,7 +173,7 @@ void fill_slot(const nn::ParamSlot& slot, const std::vector<Source>& sources) {
   }
 }
 
-// As the family that config.json names is published with one tensor an expert.
+// The published names of the config.json's family, which stores one tensor per expert.
 using Naming = std::string (*)(std::string_view path);
 Naming published_naming(std::string_view config_json) {
   const auto config = nlohmann::json::parse(config_json);

@@ -31,9 +31,9 @@ namespace loom::models {
 
 // The facts about a model that are needed before it is built.
 struct ModelFacts {
-  std::int64_t vocab_size = 0;        // token ids it takes; 0: the configuration does not say
-  std::int64_t longest_sequence = 0;  // tokens of a sequence it takes; 0: the configuration does not say
-  std::string config_json;            // what a saved model's config.json holds
+  std::int64_t vocab_size = 0;        // token ids it takes; 0: not in the configuration
+  std::int64_t longest_sequence = 0;  // tokens of a sequence it takes; 0: not in the configuration
+  std::string config_json;            // the config.json of a saved model
 };
 
 class ModelHub {

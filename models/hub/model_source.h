@@ -13,7 +13,7 @@ namespace loom::models {
 std::optional<std::filesystem::path> model_path(const ModelOptions& options);
 
 bool has_configuration(const ModelOptions& options);
-// Of options that have one. Errors as ConfigReader's.
+// Precondition: has_configuration(options). Errors as ConfigReader.
 ConfigReader configuration_of(const ModelOptions& options);
 
 }  // namespace loom::models

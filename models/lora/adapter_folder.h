@@ -36,7 +36,7 @@ class AdapterFolder {
   bool fan_in_fan_out() const { return fan_in_fan_out_; }
   // base_model_name_or_path; empty if the file has none.
   const std::string& base() const { return base_; }
-  // By the parameter's path in the model.
+  // Keyed by the parameter's path in the model.
   const std::map<std::string, const io::StoredTensor*>& tensors() const { return tensors_; }
   // An adapter: the path of its module, A [r, in], B [out, r].
   struct Pair {

@@ -33,7 +33,7 @@ void check_bare(nn::Module& model, const LoraOptions& options) {
   }
 }
 
-// A module that is trained whole would take what is tied to it along.
+// A module that is trained whole would change the parameters tied to it, too.
 void check_untied(nn::Module& model, const std::vector<std::string>& saved, const LoraOptions& options) {
   std::unordered_set<const nn::ParamSlot*> inside;
   std::unordered_map<const void*, std::string> paths;
@@ -53,7 +53,7 @@ void check_untied(nn::Module& model, const std::vector<std::string>& saved, cons
   }
 }
 
-// Element i of the whole is uniform within `bound`, whoever draws it.
+// Element i of the whole is uniform within `bound`, on whichever rank it is drawn.
 void write_uniform(const nn::ParamSlot& slot, std::string_view path, std::uint64_t seed, double bound) {
   slot.value.storage()->bump_version();
   if (slot.value.raw() == nullptr || slot.value.numel() == 0) return;  // a dry run; a rank without rows

@@ -30,7 +30,7 @@ std::int64_t outputs(const nn::ParamSlot& weight, bool is_conv1d) {
   return weight.shard.global_shape[is_conv1d ? 1 : 0];
 }
 
-// What init_weights() knows of them; fill_adapters() draws what it does not (uniform values).
+// The rule for init_weights(); fill_adapters() draws uniform values, which no rule describes.
 Init init_of_a(const LoraLinear::Options& options) { return Init::normal(1.0 / static_cast<double>(options.r)); }
 
 }  // namespace

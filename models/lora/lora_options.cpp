@@ -8,7 +8,7 @@
 namespace loom::models {
 namespace {
 
-// As peft reads rank_pattern and alpha_pattern: a key is a regex of the path or of its end behind a dot.
+// peft's meaning of rank_pattern and alpha_pattern: a key is a regex of the path or of its end behind a dot.
 template <class T>
 T value_of(std::string_view path, const std::map<std::string, T>& patterns, T otherwise, const std::string& where) {
   regex::RegexScratch scratch;

@@ -147,7 +147,7 @@ class Targets {
       matched.insert(path);
     }
     if (matched.empty()) refuse_entry(entry);
-    // peft knows no such entries: whole paths say the same.
+    // peft has no such entries: whole paths have the same meaning.
     auto& names = options_.target_modules;
     names.erase(std::ranges::find(names, entry));
     names.insert(names.end(), matched.begin(), matched.end());

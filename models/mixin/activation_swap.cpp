@@ -50,9 +50,9 @@ nn::Module& child_of(const SwapBlock& layer, const std::string& word) {
 void refuse_recomputed(const nn::Module& model, const SwapBlock& layer, std::string_view what) {
   if (!is_recomputed_whole(model, layer.path)) return;
   config_error(
-      "{} swaps what is saved inside '{}', which is recomputed as a whole, so that nothing inside it is kept; do not "
-      "recompute it whole (recompute_modules, --recompute-granularity full), or list it in activation_offload_modules "
-      "instead",
+      "{} swaps the tensors saved inside '{}', which is recomputed as a whole, so that nothing inside it is kept; do "
+      "not recompute it whole (recompute_modules, --recompute-granularity full), or list it in "
+      "activation_offload_modules instead",
       what, layer.path);
 }
 

@@ -3,10 +3,10 @@
 #include "engine/core/error.h"
 #include "engine/nn/init.h"
 #include "models/decoder/layer_parts.h"
-#include "models/decoder/reward_model.h"
 #include "models/lora/lora.h"
 #include "models/mixin/activation_swap.h"
 #include "models/mixin/find_mixin.h"
+#include "models/mixin/new_parameters.h"
 #include "models/mixin/weight_init_mixin.h"
 #include "recompute/checkpoint.h"
 #include "sharding/fully_shard.h"
@@ -52,7 +52,7 @@ bool is_recomputed(nn::Module& model, const sharding::RecomputedModule& choice) 
   return recompute::is_checkpointed(*model.find(choice.path));
 }
 
-// A strategy of the model's own may leave out what the command line asks for.
+// A model's own strategy may leave out a request of the command line.
 void check_is_recomputed(nn::Module& model, const sharding::Fsdp2Config& config) {
   for (const sharding::RecomputedModule& choice : config.recompute_by_path) {
     if (is_recomputed(model, choice)) continue;
@@ -98,7 +98,7 @@ void draw(nn::Module& model, std::uint64_t seed, const nn::KeptValues& kept) {
   nn::init_weights(model, seed, kept);
 }
 
-// What had no bytes, and has to be written.
+// The parameters and buffers without bytes, which must be written.
 class Unwritten {
  public:
   explicit Unwritten(nn::Module& model) {
@@ -284,7 +284,7 @@ void init_on_device(nn::Module& model, const WeightSource& source) {
   nn::Module& inner = sharded_module(model);
   auto* outer_mixin = find_mixin<FSDP2Mixin>(model, "FSDP2Mixin");
   if (source.load) {
-    draw_reward_head(inner, source.seed, kept);  // a folder of the decoder has none
+    if (auto* added = find_mixin<NewParameters>(inner, "NewParameters")) added->init_new_parameters(source.seed, kept);
     source.load(inner);
   } else if (outer_mixin == nullptr || !outer_mixin->load_pretrained()) {
     draw(inner, source.seed, kept);

@@ -59,7 +59,7 @@ bool MultiModalModule::is_frozen(std::string_view name) {
 
 namespace {
 
-// What to do without an argument that a flag gives.
+// The advice if an argument that a flag gives is missing.
 std::string_view flag_of(std::string_view argument) {
   if (argument == "position_ids") return "; remove --reset-position-ids or --neat-pack";
   if (argument == "actual_seq_len") return "; remove --reset-attention-mask or --neat-pack";

@@ -60,7 +60,7 @@ void WeightInitMixin::init_weights(std::uint64_t seed, const nn::KeptValues& kep
   visit_children_first(*model, seen, [this](nn::Module& module) { _init_weights(module, kStd); });
   if (run.overruled.empty() || RankContext::current().rank() != 0) return;
   log_warning(
-      "WeightInitMixin: {}{}; override _init_weights() to keep what is registered, or leave the mixin out: each "
+      "WeightInitMixin: {}{}; override _init_weights() to keep the registered values, or leave the mixin out: each "
       "parameter is then drawn as it is registered",
       run.overruled.front(),
       run.overruled.size() == 1 ? "" : fmt::format(" (the first of {} such parameters)", run.overruled.size()));

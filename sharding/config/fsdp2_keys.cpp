@@ -193,7 +193,7 @@ std::span<const Fsdp2Key> fsdp2_keys() { return kKeys; }
 
 const Fsdp2Key& fsdp2_key(std::string_view name) {
   const auto found = std::ranges::find(kKeys, name, &Fsdp2Key::name);
-  require(found != kKeys.end(), "'{}' is no key of fsdp2_config.yaml", name);
+  require(found != kKeys.end(), "'{}' is not a key of fsdp2_config.yaml", name);
   return *found;
 }
 

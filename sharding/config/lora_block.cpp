@@ -84,7 +84,7 @@ constexpr std::array kKeys = {
         [](const Value& v, LoraBlock& b) {
           b.pretrained_lora_path = v.is_null() ? "" : read_text(v, "a folder that peft wrote");
         }},
-    // Of experts, whose fused weights have no adapters here: nothing is converted either way.
+    // Keys about experts, whose fused weights have no adapters here: nothing is converted either way.
     Key{"lora_target_modules_support",
         [](const Value& v, LoraBlock&) {
           if (!v.is_null()) v.refuse("null: which modules can have adapters is known here");

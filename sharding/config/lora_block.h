@@ -1,5 +1,5 @@
-// LoraBlock: the key `lora` of fsdp2_config.yaml: MindSpeed-MM's block training.lora. models/lora knows its meaning
-// for a model; here it is read and checked in isolation.
+// LoraBlock: the key `lora` of fsdp2_config.yaml: MindSpeed-MM's block training.lora. models/lora applies it
+// to a model; here it is read and checked in isolation.
 //
 // Errors   ConfigError "file:line:column: lora.rank is VALUE; use ...". Unknown keys, and values that are not built,
 //          are errors.

@@ -16,7 +16,7 @@ using Range = ModulePattern::Range;
 
 constexpr std::string_view kIndexForms = "write {*}, {0-23} or {0-3,8}";
 
-// What every message about a pattern begins with.
+// The begin of every message about a pattern.
 struct Subject {
   std::string_view text;
   std::string_view key;
@@ -158,7 +158,7 @@ std::string_view existing_part(std::string_view path, const ModuleTreeView& tree
   return path;
 }
 
-// "the nearest path is 'x'", else what the existing part of the path holds.
+// "the nearest path is 'x'", else the children of the existing part of the path.
 std::string path_hint(std::string_view wanted, const ModuleTreeView& tree) {
   constexpr std::size_t kListed = 8;
   const std::vector<std::string> known = tree.known_paths();
@@ -173,7 +173,7 @@ std::string path_hint(std::string_view wanted, const ModuleTreeView& tree) {
   return fmt::format("{} holds {}{}", holder, fmt::join(children, ", "), cut ? ", ..." : "");
 }
 
-// What looks like a class gets the classes; the nearest one whatever the case of its letters.
+// For a name that looks like a class: the classes; the nearest one in any case of letters.
 std::string class_hint(std::string_view wanted, const std::vector<std::string>& classes) {
   constexpr std::size_t kListed = 24;
   std::vector<std::string> lowered;
@@ -204,7 +204,7 @@ std::string quoted(const Named& module) {
   return fmt::format("'{}' (written '{}')", module.path, module.written);
 }
 
-// What one entry selects, and what it names without there being such a module.
+// The modules that one entry selects, and the names in it that match no module.
 struct Selection {
   std::vector<Named> found;
   std::vector<Named> missing;  // inside the container, but without the tail

@@ -39,7 +39,7 @@ class ModuleTreeView {
   virtual std::optional<std::string> real_path(std::string_view path) const {
     return exists(path) ? std::optional<std::string>(path) : std::nullopt;
   }
-  // Entries of a container (a module list), which are its children "0", "1", ...; nothing if there is no such path or
+  // Entries of a container (a module list), which are its children "0", "1", ...; none if there is no such path or
   // it is not a container.
   virtual std::optional<int> container_size(std::string_view path) const = 0;
   // Every module of a class, by its registered name ("Qwen2DecoderLayer"), in pre-order; the root excluded. None by

@@ -30,7 +30,7 @@ std::string_view name_of(RecomputedPart part) {
   return "";
 }
 
-// Entries that are told in one line.
+// Entries that are reported in one line.
 bool same_kind(const RecomputedModule& a, const RecomputedModule& b) {
   return a.use_reentrant == b.use_reentrant && a.keep == b.keep && a.part == b.part && (a.layers > 1) == (b.layers > 1);
 }

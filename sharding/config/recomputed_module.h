@@ -37,7 +37,7 @@ struct RecomputedModule {
   bool operator==(const RecomputedModule&) const = default;
 };
 
-// The word of fsdp2_config.yaml and of --recompute-keep; nothing for another word.
+// The word of fsdp2_config.yaml and of --recompute-keep; none for another word.
 std::string_view word_of(RecomputeKeep keep);
 std::optional<RecomputeKeep> recompute_keep_of(std::string_view word);
 

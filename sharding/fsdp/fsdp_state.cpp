@@ -156,7 +156,7 @@ void FsdpState::lazy_init() {
   check_ignored_have_values();
 }
 
-// What no group owns was left out by ignored_params; its owner gives it values.
+// A parameter without a group was left out by ignored_params; its owner gives it values.
 void FsdpState::check_ignored_have_values() const {
   for (auto& [path, slot] : modules_.front()->named_slots()) {
     if (slot->value.storage()->allocated()) continue;
@@ -173,7 +173,7 @@ void FsdpState::begin_iteration() {
   gather_after_optimizer();
 }
 
-// What the gathers from here on wait for: the optimizer's work, or all that compute has done.
+// Makes later gathers wait for the optimizer's work, or for all work of the compute stream.
 void FsdpState::gather_after_optimizer() {
   device::Device& device = *shared_->comm.device;
   std::optional<device::Event>& optimized = shared_->states.front()->post_optim_event_;
@@ -316,7 +316,7 @@ void FsdpState::check_reductions() {
       device.stream(StreamId::kCompute).wait(device.stream(id).record());
     }
   };
-  // A check of this engine's, not a part of the step: it is no virtual time's business.
+  // A check of this engine, not a part of the step: it takes no virtual time.
   const device::IssueLog::Pause pause(device.log());
   meet(StreamId::kReduceScatter, kReduceScatterLane, &FsdpAxes::shard);
   meet(StreamId::kAllReduce, kAllReduceLane, &FsdpAxes::replicate);

@@ -70,8 +70,8 @@ class BufferedGather final : public Gather {
   }
 
  private:
-  // The gather inputs in the compute dtype: those on the host as copies of their own, those that need a cast in one
-  // flat copy.
+  // The gather inputs in the compute dtype: inputs on the host as separate copies, inputs that need a cast in one flat
+  // copy.
   std::vector<Tensor> inputs_on_device() {
     Tensor flat = flat_casts();
     std::int64_t flat_offset = 0;

@@ -25,7 +25,7 @@
 //           in the rank's own memory).
 // Order     issue() when the gather is issued, then finish() when it is waited for, or drop() if it is never used.
 //           release() at reshard.
-// Bytes     the same on the accounts of every rank, whoever owns the memory.
+// Bytes     the same on the accounts of every rank, independent of the memory's owner.
 // Errors    DeviceError at issue()/finish() if a buffer does not fit; CommError surfaces at finish().
 // Threads   the rank's host thread; the work runs on the gather-copy-in and gather streams.
 #pragma once

@@ -62,7 +62,7 @@ void fill_input(const Tensor& input, const std::vector<Param*>& params, const st
   }
 }
 
-// What the members of the group read in place of a flat input: the gradients themselves.
+// The parts that the members of the group read instead of a flat input: the gradients themselves.
 struct GradientParts {
   comm::PeerReduction* group = nullptr;  // null: the flat input is filled and reduced
   DType dtype = DType::kF32;
@@ -252,7 +252,7 @@ Tensor accounted_only(device::Device& device, std::int64_t elems, DType dtype, c
   return {storage, 0, {elems}, dtype};
 }
 
-// Makes every parameter's part of the row its shard's gradient, or what is to be added to the one that is there.
+// Makes every parameter's part of the row its shard's gradient, or an addition to the existing gradient.
 std::vector<Addition> give_gradients(const std::vector<Param*>& params, const Tensor& row,
                                      std::vector<std::shared_ptr<void>>& owners) {
   std::vector<Addition> additions;
@@ -290,8 +290,8 @@ Tensor copy_to_host(const Param& param, const Tensor& part, device::Stream& stre
   return copy;
 }
 
-// Copies every shard's part of `gradient` to the host after what is on `stream`, and gives or adds it to the shard's
-// `.grad`.
+// Copies every shard's part of `gradient` to the host after the work on `stream`, and sets the shard's `.grad` or adds
+// to it.
 void move_to_host(const std::vector<Param*>& params, const Tensor& gradient, std::int64_t landing,
                   device::Stream& stream) {
   std::int64_t offset_elems = 0;
@@ -317,7 +317,7 @@ void move_to_host(const std::vector<Param*>& params, const Tensor& gradient, std
   }
 }
 
-// What a reduction is of.
+// The inputs of a reduction.
 struct Reduction {
   int ranks = 1;  // of the shard axis
   DType grad_dtype = DType::kF32;

@@ -76,7 +76,7 @@ class Muon::Matrix {
   const std::string& path() const { return parameter_.path; }
   const Tensor& rows() const { return rows_; }
 
-  // Without bytes but at its owner: all ranks' rows, with those that pad.
+  // All ranks' rows, with the padding; it has bytes only at its owner.
   void make_full() {
     Shape whole = rows_.shape();
     whole[0] *= shards_.ranks->size();
@@ -84,7 +84,7 @@ class Muon::Matrix {
   }
   const Tensor& full() const { return full_; }
 
-  // In the place of the update: of full() at its owner, of rows() where the matrix is nobody else's.
+  // Replaces the update: full() at its owner, or rows() if no other rank shares the matrix.
   void orthogonalize(const ops::NewtonSchulz& iteration) {
     if (!full_.defined()) {
       rows_ = ops::orthogonalized(rows_, iteration);
@@ -150,7 +150,7 @@ class Muon::Matrix {
   Tensor full_;
 };
 
-// As many matrices as ranks share them, each with an owner; or one matrix that is nobody else's.
+// As many matrices as ranks share them, each with an owner; or one matrix that no other rank shares.
 class Muon::Round {
  public:
   // Begins to gather. `ranks`: null where nothing is shared. Matrix i belongs to the i-th rank, or, going `back`, to
@@ -232,7 +232,7 @@ namespace {
 std::optional<std::string> refusal(const nn::OptimizedParameter& parameter, const Param* param) {
   const Shape& whole = parameter.shard.global_shape;
   if (parameter.value.dtype() != DType::kF32 && parameter.value.dtype() != DType::kF64) {
-    return fmt::format("it is {}; Muon keeps parameters in fp32 or fp64, and param_dtype says what is gathered",
+    return fmt::format("it is {}; Muon keeps parameters in fp32 or fp64, and param_dtype is the dtype of the gather",
                        name(parameter.value.dtype()));
   }
   if (parameter.value.storage()->place() == Place::kHost) {
@@ -284,7 +284,7 @@ Muon::Shards Muon::shards_of(const nn::OptimizedParameter& parameter) const {
   return found == shards_.end() ? Shards{} : found->second;
 }
 
-// Those that one group of ranks shares stand together, the largest first; the others each for itself.
+// The matrices that one group of ranks shares are together, the largest first; each other matrix is alone.
 std::vector<Muon::Deal> Muon::deal(const nn::ParameterGroup& group) const {
   std::vector<Deal> alone;
   std::vector<Deal> shared;

@@ -57,8 +57,8 @@ TEST(SaveParts, AreNotSaidOfAFileThatDoesNotComeBackAsItWasWritten) {
   const std::vector<ManifestFile> files = rank_files(directory, 2);
   write_file(directory / files[0].name, "xyx");  // as the disk gives it back
   EXPECT_EQ(message_of<Error>([&] { write_part(directory, 2, files); }),
-            fmt::format("{}: __2_0.distcp has the checksum {}, but its writer says {}: what was written does not come "
-                        "back; look after that disk, or save to another one",
+            fmt::format("{}: __2_0.distcp has the checksum {}, but its writer says {}: the disk does not "
+                        "return the bytes that were written; check that disk, or save to another one",
                         directory.string(), hex_digits(io::crc32c(std::as_bytes(std::span("xyx", 3)))),
                         hex_digits(files[0].crc32c)));
   EXPECT_THAT(names_in(directory), ElementsAre("__2_0.distcp"));
@@ -101,11 +101,11 @@ TEST(SaveParts, NameTheRanksThatAreMissingAfterAWhile) {
   write_part(directory, 0, {});
   const auto start = std::chrono::steady_clock::now();
   EXPECT_EQ(failure_of(directory, 2, 50ms), "rank 1 has not finished writing into " + directory.string() +
-                                                " within 0.05 s; look for what it says, and whether it runs");
+                                                " within 0.05 s; check its log, and whether it runs");
   EXPECT_GE(std::chrono::steady_clock::now() - start, 50ms);
   EXPECT_EQ(failure_of(directory, 4096), "ranks 1, 2, 3, 4, 5, 6, 7, 8 and 4087 more have not finished writing into " +
                                              directory.string() +
-                                             " within 0 s; look for what they say, and whether they run");
+                                             " within 0 s; check their logs, and whether they run");
 }
 
 TEST(SaveParts, SayThatARankFailedEvenWhereNothingCanBeWritten) {

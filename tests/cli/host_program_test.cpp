@@ -91,9 +91,8 @@ TEST_F(HostProgram, NodesOfAProfileThatTheMachineHasNotAreSaidOnce) {
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
   if (std::filesystem::exists("/sys/devices/system/node/node6")) GTEST_SKIP() << "this machine has a node 6";
   if (!std::filesystem::exists("/sys/devices/system/node/node0")) GTEST_SKIP() << "the kernel has no NUMA";
-  EXPECT_THAT(outcome.err,
-              HasSubstr("warning: host memory: this machine has no NUMA node 6, where the rank's device is "
-                        "said to be; buffers are on node "));
+  EXPECT_THAT(outcome.err, HasSubstr("warning: host memory: this machine has no NUMA node 6, the requested node of "
+                                     "the rank's device; buffers are on node "));
 }
 
 TEST_F(HostProgram, PinsWhatTheLimitAllowsAndSaysOnceWhatItDoesNot) {

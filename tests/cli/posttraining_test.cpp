@@ -223,7 +223,7 @@ TEST_F(PostTraining, OfProcessesSaysWhatDoesNotFit) {
                         "--reward-tokens"));
   EXPECT_THAT(
       refused(words + Words{"--placeholder-token", "!"}),
-      HasSubstr("labels stands at a --placeholder-token, id 3; give the one that the data was preprocessed with"));
+      HasSubstr("labels is at a --placeholder-token, id 3; give the token that the data was preprocessed with"));
   EXPECT_THAT(refused(words + Words{"--placeholder-token", "ки"}),
               HasSubstr("--placeholder-token: 'ки' is 4 tokens of the tokenizer in " + kTokenizer +
                         "; give a text that is one"));

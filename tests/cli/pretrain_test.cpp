@@ -445,7 +445,7 @@ TEST_F(Pretrain, ABatchNamesWhatItHas) {
   const std::int64_t sample = 0;
   const data::Batch batch = batch_of({&sample, 1});
   EXPECT_EQ(test::message_of<ModelError>([&] { (void)batch["input_ids"]; }),
-            "the batch has no 'input_ids'; it has ids, targets; give it in the DataLoader, or ask for what is there");
+            "the batch has no 'input_ids'; it has ids, targets; give it in the DataLoader, or read one of these");
 }
 
 TEST_F(Pretrain, WhatACallbackThrowsOnOneRankEndsTheJobWithItsRank) {

@@ -235,7 +235,7 @@ TEST_F(SwapProgram, RefusesWhatCannotBeSwapped) {
                  "post_attention_layernorm");
   expect_refused(
       kReentrant, {"--swap-attention"},
-      "--swap-attention swaps what is saved inside 'model.layers.0', which is recomputed as a whole, so that "
+      "--swap-attention swaps the tensors saved inside 'model.layers.0', which is recomputed as a whole, so that "
       "nothing inside it is kept; do not recompute it whole (recompute_modules, --recompute-granularity full), or list "
       "it in activation_offload_modules instead");
   expect_refused("", {"--swap-attention", "--lora-target-modules", "q_proj"},

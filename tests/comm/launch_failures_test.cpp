@@ -18,7 +18,7 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr const char* kNoMemory =
-    "the machine has no memory left for what was asked; use fewer ranks (--nproc-per-node), a smaller "
+    "the machine has no memory left for the request; use fewer ranks (--nproc-per-node), a smaller "
     "--micro-batch-size or --seq-length, or a smaller model";
 
 TEST(FailureText, OfTheEngineIsItsOwn) { EXPECT_EQ(failure_text(ConfigError("f.yaml: no")), "f.yaml: no"); }

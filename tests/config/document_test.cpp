@@ -51,7 +51,7 @@ TEST(Yaml, KeysAreScalarsAndStandOnceAtEveryDepth) {
 TEST(Yaml, AliasesCannotBeWithoutEnd) {
   EXPECT_EQ(refusal("a: &x [*x]").substr(0, 11), "f.yaml:1:4:");
   EXPECT_THAT(refusal("a: &x [*x]"),
-              HasSubstr("nested deeper than 64 levels; an alias may stand inside what it names"));
+              HasSubstr("nested deeper than 64 levels; an alias may be inside the value that it names"));
   std::string laughs = "a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n";
   for (int i = 1; i < 9; ++i) {
     laughs += fmt::format("a{}: &a{} [", i, i);

@@ -123,7 +123,7 @@ TEST(HostileFiles, YamlThatCannotBeReadIsExplainedWithoutTheParsersWords) {
   EXPECT_EQ(yaml_refusal("a: 'it''s\n"), unreadable("f.yaml:1:4", "the quote that opens here is not closed"));
   EXPECT_EQ(yaml_refusal("a: [1"), unreadable("f.yaml:2:1", "a [ is not closed with ]"));
   EXPECT_EQ(yaml_refusal("a: {b: 1"), unreadable("f.yaml:2:1", "a { is not closed with }"));
-  EXPECT_EQ(yaml_refusal("a: b: c"), unreadable("f.yaml:1:5", "a colon stands where no value can follow"));
+  EXPECT_EQ(yaml_refusal("a: b: c"), unreadable("f.yaml:1:5", "a colon is not allowed here: no value can follow"));
   EXPECT_THAT(yaml_refusal("a: @b"),
               HasSubstr("(a value begins with a character that YAML reserves; put it in quotes)"));
   EXPECT_THAT(yaml_refusal("a: \"\\q\""),

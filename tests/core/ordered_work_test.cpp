@@ -94,7 +94,7 @@ std::vector<int> worker_counts() {
       counts.push_back(workers);
     } else {
       EXPECT_EQ(text, std::to_string(workers) +
-                          " workers asked for, but this build has serial loops (LOOM_PARALLEL=serial); use 1");
+                          " workers requested, but this build has serial loops (LOOM_PARALLEL=serial); use 1");
     }
   }
   EXPECT_EQ(counts.front(), 1);

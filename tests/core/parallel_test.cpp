@@ -21,7 +21,7 @@ std::vector<int> thread_counts() {
       counts.push_back(threads);
     } catch (const ConfigError& error) {
       EXPECT_EQ(std::string(error.what()), std::to_string(threads) +
-                                               " compute threads asked for, but this build has serial loops "
+                                               " compute threads requested, but this build has serial loops "
                                                "(LOOM_PARALLEL=serial); use 1");
     }
   }

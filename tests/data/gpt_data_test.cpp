@@ -193,9 +193,9 @@ TEST(Split, RefusesWhatIsNone) {
   EXPECT_EQ(message("1,2,3,4"), "--split '1,2,3,4': it has 4 numbers; give three numbers of 0 or more, as in 969,30,1");
   EXPECT_THAT(message("0,0,0"), HasSubstr("--split '0,0,0': its numbers sum to 0"));
   EXPECT_THAT(message(""), HasSubstr("its numbers sum to 0"));
-  EXPECT_THAT(message("1,-2"), HasSubstr("character 3 stands for nothing"));
-  EXPECT_THAT(message("1e3"), HasSubstr("character 2 stands for nothing"));
-  EXPECT_THAT(message("1.2.3"), HasSubstr("'1.2.3' is no number"));
+  EXPECT_THAT(message("1,-2"), HasSubstr("character 3 has no meaning here"));
+  EXPECT_THAT(message("1e3"), HasSubstr("character 2 has no meaning here"));
+  EXPECT_THAT(message("1.2.3"), HasSubstr("'1.2.3' is not a number"));
 }
 
 TEST(GptData, APartOfEvaluationWithoutATokenIsAbsentAndOneOfTrainingAnError) {
@@ -210,7 +210,7 @@ TEST(GptData, APartOfEvaluationWithoutATokenIsAbsentAndOneOfTrainingAnError) {
               open_gpt_data(options_of({prefix}, 8, {5, 5, 0}, "1,99,0"));
             }),
             "--data-path " + prefix.string() +
-                ": 5 samples are asked of its part for train, sequences [0, 0) of 10, which has no token; give that "
+                ": 5 samples are needed of its part for train, sequences [0, 0) of 10, which has no token; give that "
                 "part more in --split, or ask for no sample of it");
 }
 
@@ -233,7 +233,7 @@ TEST(GptData, RefusesSeedsOfMoreThan32BitsAndTooManySamples) {
             "4294967295");
   EXPECT_THAT(
       message_of<ConfigError>([&] { open_gpt_data(options_of({prefix}, 8, {std::int64_t{1} << 50})); }),
-      HasSubstr(": 1125899906842624 samples of 8 tokens are asked of its part for train, which has 1000 tokens; "
+      HasSubstr(": 1125899906842624 samples of 8 tokens are needed of its part for train, which has 1000 tokens; "
                 "ask for fewer"));
 }
 
@@ -267,8 +267,9 @@ TEST(DataPath, RefusesHalfWeights) {
   const auto message = [](const std::vector<std::string>& words) {
     return message_of<ConfigError>([&] { parse_blend("--data-path", words); });
   };
-  EXPECT_EQ(message({"0.3", "a", "b", "c"}),
-            "--data-path: 'b' stands where a weight would, and others have one; give each prefix a weight, or none");
+  EXPECT_EQ(
+      message({"0.3", "a", "b", "c"}),
+      "--data-path: 'b' is in the place of a weight, and other prefixes have one; give each prefix a weight, or none");
   EXPECT_THAT(message({"0", "a", "1", "b"}), HasSubstr("the weight '0' is not above 0; leave the data set out"));
   EXPECT_THAT(message({"1", "a", "nan", "b"}), HasSubstr("the weight 'nan' is not above 0"));
   EXPECT_THAT(message({}), HasSubstr("it names no data set"));

@@ -87,7 +87,7 @@ TEST_F(ProcessBatches, CountAtPlaceholdersAloneWhereOneIsGiven) {
   EXPECT_THAT(values(first(1), "targets"), ElementsAre(kGood, kNo, kNo, kNo, kNo, kNo, kNo, kNo));
   ids.placeholder = 7;
   EXPECT_EQ(refusal(), "line 0 of " + (folder / "set").string() +
-                           ": none of its 3 labels stands at a --placeholder-token, id 7; give the one that the data "
+                           ": none of its 3 labels is at a --placeholder-token, id 7; give the token that the data "
                            "was preprocessed with");
 }
 

@@ -364,10 +364,10 @@ TEST(SftFiles, SaysWhatIsAskedTooMuch) {
   EXPECT_EQ(
       refusal(prefix, in_order(8), 5, "1,9"),
       start +
-          ": 5 samples are asked of its part for train, lines [0, 0) of 1, which has no line; give that part more "
+          ": 5 samples are needed of its part for train, lines [0, 0) of 1, which has no line; give that part more "
           "in --split, or ask for no sample of it");
   EXPECT_EQ(refusal(prefix, in_order(8), std::int64_t{1} << 61),
-            start + ": 2305843009213693952 samples are asked of its part for train; ask for fewer");
+            start + ": 2305843009213693952 samples are needed of its part for train; ask for fewer");
   SftSampleOptions options = in_order(8);
   options.seed = std::uint64_t{1} << 32;
   EXPECT_THAT(refusal(prefix, options),

@@ -118,7 +118,7 @@ TEST(SampleCountsOfARun, AreThoseThatMegatronAsksFor) {
   RunLength huge = run;
   huge.train_iters = std::numeric_limits<std::int64_t>::max() / 4;
   EXPECT_EQ(test::message_of<ConfigError>([&] { sample_counts(huge); }),
-            "--train-iters asks for 2305843009213693951 times 8 samples, which 64 bits do not hold; give less");
+            "--train-iters: 2305843009213693951 times 8 samples do not fit into 64 bits; give less");
 }
 
 TEST(KindOfData, IsTokensWhereThereArePairs) {

@@ -416,13 +416,13 @@ TEST(DcpFolder, ShardingInfoThatIsWrongIsRefused) {
   }
   for (const char* number : {"-1", "0.5", "\"0\"", "9223372036854775807", "18446744073709551615"}) {
     EXPECT_EQ(error(fmt::format(R"({{"w":{{"saved_offsets":[{},0]}}}})", number)),
-              where + "saved_offsets of 'w' is no list of places")
+              where + "saved_offsets of 'w' is not a list of places")
         << number;
   }
   EXPECT_EQ(error(R"({"w":{"saved_offsets":[9223372036854775806,0]}})").substr(folder.string().size()),
             ": 'w' [9223372036854775807, 2]: too many elements");
   EXPECT_EQ(error(R"({"w":{"saved_offsets":[4611686018427387904,0]}})", "[4611686018427387904,0]"),
-            where + "saved_offsets of 'w' is no list of places");
+            where + "saved_offsets of 'w' is not a list of places");
   EXPECT_EQ(error(R"({"w":{"saved_offsets":[1,0]}})").substr(folder.string().size()),
             ": 'w' [2, 2]: its pieces hold 2 of 4 elements");
 }

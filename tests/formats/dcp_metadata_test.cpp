@@ -126,11 +126,11 @@ TEST(DcpMetadata, PiecesCoverTheirTensorOnce) {
   EXPECT_EQ(refusal(metadata), "'model.w' [4, 2]: its pieces overlap");
   second.offset = {3, 1};
   second.shape = {1, 2};
-  EXPECT_EQ(refusal(metadata), "'model.w' [4, 2]: the piece [1, 2] at (3, 1) is no part of it");
+  EXPECT_EQ(refusal(metadata), "'model.w' [4, 2]: the piece [1, 2] at (3, 1) is not a part of it");
   second.offset = {3};
-  EXPECT_EQ(refusal(metadata), "'model.w' [4, 2]: the piece [1, 2] at (3) is no part of it");
+  EXPECT_EQ(refusal(metadata), "'model.w' [4, 2]: the piece [1, 2] at (3) is not a part of it");
   second.offset = {3, -1};
-  EXPECT_EQ(refusal(metadata), "a size should stand here");
+  EXPECT_EQ(refusal(metadata), "expected a size here");
 }
 
 TEST(DcpMetadata, PiecesMayBeCutOnSeveralDims) {
@@ -180,7 +180,7 @@ TEST(DcpMetadata, APieceHasOnePlaceAndAPlaceOnePiece) {
   EXPECT_EQ(refusal(replaced(good, step,
                              "\x8c\x03"
                              "fqn\x8c\x04stop")),
-            "a place of 'stop', which is no item");
+            "a place of 'stop', which is not an item");
   EXPECT_EQ(refusal(replaced(good, w, step, true)), "a second place of a piece of 'step'");
   EXPECT_EQ(refusal(replaced(good, step, w)), "'offset' is missing");
   // The second piece's place says it is the first's.
@@ -222,18 +222,18 @@ TEST(DcpMetadata, SizesAreNoMoreThanTheFileHasBytes) {
   }
   bytes = replaced(bytes, "ubeub", "ub" + again + "eub");  // behind the chunk
   bytes = replaced(bytes, "ubu\x8c\x0cstorage_meta", "ub" + places + "u\x8c\x0cstorage_meta");
-  EXPECT_EQ(refusal(bytes), "more sizes than the file has bytes: they stand for one another");
+  EXPECT_EQ(refusal(bytes), "more sizes than the file has bytes: they refer to one another");
 }
 
 TEST(DcpMetadata, NamesStandOnceAndPathsAreThoseOfTheirNames) {
   DcpMetadata metadata = sample();
   metadata.items[1].name = "model.w";
-  EXPECT_EQ(refusal(metadata), "'model.w' stands twice");
+  EXPECT_EQ(refusal(metadata), "'model.w' occurs twice");
   metadata = sample();
   metadata.items[1].path = {"step", "step"};
   EXPECT_EQ(refusal(metadata), "a path that is longer than its name 'step'");
   metadata.items[1].path = {};
-  EXPECT_EQ(refusal(metadata), "the path of 'step' should stand here");
+  EXPECT_EQ(refusal(metadata), "expected the path of 'step' here");
 }
 
 TEST(DcpMetadata, WhatIsWrittenThroughExtensionsIsRefused) {
@@ -251,15 +251,14 @@ TEST(DcpMetadata, WhatIsWrittenThroughExtensionsIsRefused) {
 
 TEST(DcpMetadata, ObjectsAreOfTheClassesThatShouldStandThere) {
   const std::string good = write_dcp_metadata(sample());
-  EXPECT_EQ(refusal(replaced(good, "\x8c\x08Metadata", "\x8c\x0bStorageMeta")), "a Metadata should stand here");
+  EXPECT_EQ(refusal(replaced(good, "\x8c\x08Metadata", "\x8c\x0bStorageMeta")), "expected a Metadata here");
   EXPECT_EQ(refusal(replaced(good,
                              "\x8c\x14"
                              "ChunkStorageMetadata",
                              "\x8c\x14"
                              "BytesStorageMetadata")),
-            "a ChunkStorageMetadata should stand here");
-  EXPECT_EQ(refusal(replaced(good, "\x8c\x0dMetadataIndex", "\x8c\x0bStorageMeta")),
-            "a MetadataIndex should stand here");
+            "expected a ChunkStorageMetadata here");
+  EXPECT_EQ(refusal(replaced(good, "\x8c\x0dMetadataIndex", "\x8c\x0bStorageMeta")), "expected a MetadataIndex here");
   EXPECT_EQ(
       refusal(replaced(good, "\x8c\x0c_StorageInfo", "\x8c\x0c_StorageInfX")),
       "the pickle names torch.distributed.checkpoint.filesystem._StorageInfX, which this file has no use for; nothing "
@@ -276,9 +275,9 @@ TEST(DcpMetadata, ObjectsAreOfTheClassesThatShouldStandThere) {
                              "\x8c\x07"
                              "float32",
                              "\x8c\x04Size")),
-            "a dtype of torch should stand here");
-  EXPECT_EQ(refusal("\x80\x04N."s), "a Metadata should stand here");
-  EXPECT_EQ(refusal("\x80\x04}."s), "a Metadata should stand here");
+            "expected a dtype of torch here");
+  EXPECT_EQ(refusal("\x80\x04N."s), "expected a Metadata here");
+  EXPECT_EQ(refusal("\x80\x04}."s), "expected a Metadata here");
 }
 
 // Older versions keep the dtype in a dict, and the classes in another module.

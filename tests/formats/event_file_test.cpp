@@ -231,13 +231,13 @@ TEST_F(DamagedEventFile, ThatClaimsMoreThanThereIsAllocatesNothing) {
 TEST_F(DamagedEventFile, WithWholeRecordsThatAreNoEventsIsRefused) {
   EXPECT_EQ(refusal(event_record("\x2a\x05"
                                  "ab")),
-            "0 is no Event: it has a field that is longer than its message");
-  EXPECT_EQ(refusal(event_record("\x0b")), "0 is no Event: it has a field of wire type 3");
-  EXPECT_EQ(refusal(event_record(std::string("\x01\0", 2))), "0 is no Event: it has field 0, which no message has");
+            "0 is not an Event: it has a field that is longer than its message");
+  EXPECT_EQ(refusal(event_record("\x0b")), "0 is not an Event: it has a field of wire type 3");
+  EXPECT_EQ(refusal(event_record(std::string("\x01\0", 2))), "0 is not an Event: it has field 0, which no message has");
   EXPECT_EQ(refusal(event_record("\x10" + std::string(11, '\x80'))),
-            "0 is no Event: it has a number of more than 10 bytes");
+            "0 is not an Event: it has a number of more than 10 bytes");
   EXPECT_EQ(refusal(event_record("\x2a\x04\x0a\x02\x0a\x7f")),
-            "0 is no Event: it has a field that is longer than its message");
+            "0 is not an Event: it has a field that is longer than its message");
 }
 
 TEST_F(DamagedEventFile, ThatIsNoFileIsRefused) {

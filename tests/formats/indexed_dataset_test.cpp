@@ -281,7 +281,7 @@ TEST(IndexedDataset, RefusesNumbersThatAreNoTokenIds) {
   idx[17] = 7;
   const IndexedDataset floats(pair_of(folder, idx));
   EXPECT_THAT(message_of<ConfigError>([&] { tokens_of(floats, 0); }),
-              HasSubstr("three.bin: it holds float32, which are no token ids; give a pair of integers"));
+              HasSubstr("three.bin: it holds float32, which are not token ids; give a pair of integers"));
   write_three(folder / "wide", IndexedDtype::kI64);
   std::string bin = read_file(folder / "wide.bin");
   put<std::int64_t>(bin, 32, std::int64_t{1} << 31);

@@ -208,7 +208,7 @@ TEST(Parquet, ComparesChecksumsThatAreThere) {
   const auto sum = static_cast<std::int32_t>(crc32(std::as_bytes(std::span(bytes))));
   EXPECT_EQ(read(made(parquet_text(texts({.bytes = bytes, .crc = sum})))).size(), 1u);
   EXPECT_EQ(column_damage(texts({.bytes = bytes, .crc = sum ^ 1})),
-            fmt::format("the page's bytes have the CRC-32 {:08x}, its head says {:08x}",
+            fmt::format("the page's bytes have the CRC-32 {:08x}, but its head has {:08x}",
                         static_cast<std::uint32_t>(sum), static_cast<std::uint32_t>(sum ^ 1)));
 }
 

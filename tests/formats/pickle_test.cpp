@@ -237,15 +237,15 @@ TEST(Pickle, RefusesAStackThatIsNotAsItShouldBe) {
   EXPECT_EQ(refused("N\x86"), "p: offset 3: " + empty);
   EXPECT_EQ(refused("q\x00"s), "p: offset 2: " + empty);
   EXPECT_EQ(refused("Ns"), "p: offset 3: " + empty);
-  EXPECT_EQ(refused("NNR"), "p: offset 4: the pickle calls what is no class");
-  EXPECT_EQ(refused("cm\nn\nNR"), "p: offset 8: the pickle calls a class with what is no tuple");
+  EXPECT_EQ(refused("NNR"), "p: offset 4: the pickle calls a value that is not a class");
+  EXPECT_EQ(refused("cm\nn\nNR"), "p: offset 8: the pickle calls a class with a value that is not a tuple");
   EXPECT_EQ(refused("N}b"), "p: offset 4: the pickle gives a state to what takes none");
   EXPECT_EQ(refused("cm\nn\n)\x81}b}b"), "p: offset 12: the pickle gives a state to what takes none");
   EXPECT_EQ(refused("NN."), "p: offset 4: the pickle ends with values left on its stack");
   EXPECT_EQ(refused("NNt"), "p: offset 4: the pickle takes values down to a mark, but there is none");
-  EXPECT_EQ(refused("}Na"), "p: offset 4: the pickle adds items to what is no container of that kind");
-  EXPECT_EQ(refused("](NNu"), "p: offset 6: the pickle adds items to what is no container of that kind");
-  EXPECT_EQ(refused(")Na"), "p: offset 4: the pickle adds items to what is no container of that kind");
+  EXPECT_EQ(refused("}Na"), "p: offset 4: the pickle adds items to a value that is not a container of that kind");
+  EXPECT_EQ(refused("](NNu"), "p: offset 6: the pickle adds items to a value that is not a container of that kind");
+  EXPECT_EQ(refused(")Na"), "p: offset 4: the pickle adds items to a value that is not a container of that kind");
   EXPECT_EQ(refused("}(Nu"), "p: offset 5: a dict has a key without a value");
   EXPECT_EQ(refused("(Nd"), "p: offset 4: a dict has a key without a value");
   EXPECT_EQ(refused("NN\x93"), "p: offset 4: the pickle names a class by no text");
@@ -273,7 +273,7 @@ TEST(Pickle, ClaimedSizesAreComparedWithWhatIsThereBeforeMemoryIsTaken) {
             "p: offset 2: a frame of 18446744073709551615 bytes, but 1 are left; the file is cut short");
   EXPECT_EQ(refused("\x8a\x09."), "p: offset 2: an integer of 9 bytes; 8 is the most here");
   EXPECT_EQ(refused("cos"), "p: offset 2: a name has no end; the file is cut short");
-  EXPECT_EQ(refused("\x8c\x01\xff."), "p: offset 2: a text that is no UTF-8");
+  EXPECT_EQ(refused("\x8c\x01\xff."), "p: offset 2: a text that is not UTF-8");
 }
 
 TEST(Pickle, HasABoundForItsNodes) {

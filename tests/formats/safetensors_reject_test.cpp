@@ -94,7 +94,7 @@ TEST(SafetensorsRejects, OverlappingTensors) {
   EXPECT_EQ(rejection(safetensors_header(R"({"a":{"dtype":"U8","shape":[8],"data_offsets":[0,8]},)"
                                          R"("b":{"dtype":"U8","shape":[8],"data_offsets":[4,12]}})") +
                       std::string(12, 'x')),
-            "tensor 'b': data_offsets [4, 12] overlap those of tensor 'a', which end at 8");
+            "tensor 'b': data_offsets [4, 12] overlap the offsets of tensor 'a', which end at 8");
 }
 
 TEST(SafetensorsRejects, Holes) {

@@ -207,15 +207,15 @@ TEST(TorchFile, RefusesATensorThatIsMoreThanItsStorage) {
 }
 
 TEST(TorchFile, RefusesWhatIsNoTensor) {
-  EXPECT_EQ(refusal({.begin = -1}), "a place in the storage that is no number");
-  EXPECT_EQ(refusal({.sizes = {2, -3}}), "a size that is no size");
-  EXPECT_EQ(refusal({.strides = {-3, 1}}), "a stride that is no size");
+  EXPECT_EQ(refusal({.begin = -1}), "a place in the storage that is not a number");
+  EXPECT_EQ(refusal({.sizes = {2, -3}}), "a size that is not a size");
+  EXPECT_EQ(refusal({.strides = {-3, 1}}), "a stride that is not a size");
   EXPECT_EQ(refusal({.strides = {1}}), "a tensor with as many strides as sizes is needed");
   EXPECT_EQ(refusal({.sizes = std::vector<std::int64_t>(65, 1), .strides = std::vector<std::int64_t>(65, 1)}),
             "a tensor of 65 dims; 64 is the most");
   EXPECT_EQ(refusal({.storage = "float32"}), "a storage of another dtype");
-  EXPECT_EQ(archive_refusal(archive_of("\x80\x02N."s, "")), "a tensor should stand here");
-  EXPECT_EQ(archive_refusal(archive_of("\x80\x02]."s, "")), "a tensor should stand here");
+  EXPECT_EQ(archive_refusal(archive_of("\x80\x02N."s, "")), "expected a tensor here");
+  EXPECT_EQ(archive_refusal(archive_of("\x80\x02]."s, "")), "expected a tensor here");
   EXPECT_EQ(message_of<FileDamage>([] { read({.key = "1"}); }),
             "t.pt: offset 0: the archive has no entry 'data/1'; it is none of torch.save");
 }
@@ -255,20 +255,20 @@ TEST(TorchFile, RefusesValuesThatAreNoneByWhatTheyAre) {
     const std::string message = message_of<FileDamage>([&] { value_of(archive_of(pickle, floats(6))); });
     return message.substr(message.rfind(": ") + 2);
   };
-  EXPECT_EQ(text(pickle_of({})), "an object of torch._utils._rebuild_tensor_v2, where a plain value should stand");
-  EXPECT_EQ(text("\x80\x02\x8c\1xQ."s), "a tensor stands in a value that should have none");
+  EXPECT_EQ(text(pickle_of({})), "an object of torch._utils._rebuild_tensor_v2, instead of a plain value");
+  EXPECT_EQ(text("\x80\x02\x8c\1xQ."s), "a tensor is inside a value that must not have any");
   EXPECT_EQ(text("\x80\x02"
                  "cargparse\nNamespace\n)\x81."s),
-            "an object of argparse.Namespace, where a plain value should stand");
+            "an object of argparse.Namespace, instead of a plain value");
   EXPECT_EQ(text("\x80\x02"
                  "c_codecs\nencode\n\x8c\x03\xe2\x82\xac\x8c\x06latin1\x86R."s),
-            "bytes that are no text of latin1");
+            "bytes that are not text in latin1");
   EXPECT_EQ(text("\x80\x02"
                  "c_codecs\nencode\n\x8c\x01x\x8c\x04zlib\x86R."s),
-            "bytes that are no text of latin1");
+            "bytes that are not text in latin1");
   EXPECT_EQ(text("\x80\x02"
                  "c_codecs\nencode\n\x8c\x01x\x85R."s),
-            "bytes that are no text of latin1");
+            "bytes that are not text in latin1");
 }
 
 TEST(TorchFile, AnArchiveOfAValueHasTheEntriesOfTorchSave) {
@@ -382,8 +382,8 @@ TEST(TorchMapping, RefusesWhatIsNoneAndNamesGivenTwice) {
   };
   EXPECT_EQ(refusal(mapping_archive({"a"}), "model0"),
             "m.pt: offset 0: no mapping of names to tensors under 'model0'; there are: args, iteration, model");
-  EXPECT_TRUE(refusal(mapping_archive({"a", "a"})).ends_with(": 'a' stands twice"));
-  EXPECT_TRUE(refusal(tensor_archive<float>({1}, {1})).ends_with(": a mapping of names should stand here"));
+  EXPECT_TRUE(refusal(mapping_archive({"a", "a"})).ends_with(": 'a' occurs twice"));
+  EXPECT_TRUE(refusal(tensor_archive<float>({1}, {1})).ends_with(": expected a mapping of names here"));
 }
 
 TEST(PlainValue, IsShownAsPythonShowsIt) {

@@ -192,8 +192,8 @@ TEST(TorchZip, RefusesADirectoryThatSaysOtherThanTheEntries) {
 
 TEST(TorchZip, RefusesEntriesThatOverlapLeaveHolesOrStandTwice) {
   const std::string good = "archive/b";
-  EXPECT_EQ(refusal(zip_of({{}, {}})), "z: offset 88: the zip entry a stands twice");
-  EXPECT_EQ(refusal(zip_of({{}, {.name = "other/a"}})), "z: offset 86: the zip entry a stands twice");
+  EXPECT_EQ(refusal(zip_of({{}, {}})), "z: offset 88: the zip entry a occurs twice");
+  EXPECT_EQ(refusal(zip_of({{}, {.name = "other/a"}})), "z: offset 86: the zip entry a occurs twice");
   EXPECT_EQ(refusal(zip_of({{.behind = "x"}})),
             "z: offset 49: 1 bytes behind the zip entry archive/a that belong to nothing");
   EXPECT_EQ(refusal(zip_of({{.flags = 8}})),
@@ -217,7 +217,7 @@ TEST(TorchZip, GiganticFiguresAreComparedWithTheFile) {
       "z: offset 39: the zip entry archive/a should have 4611686018427387904 bytes, which do not end before 49");
   const std::string header64 = little(1, 2) + little(8, 2) + little(std::uint64_t{1} << 63, 8);
   EXPECT_EQ(refusal(zip_of({{.header = 0xffffffff, .extra = header64}})),
-            "z: offset 138: 39 bytes should stand here, but the part ends 0 bytes on; the file is cut short");
+            "z: offset 138: expected 39 bytes here, but the part ends after 0; the file is cut short");
   EXPECT_EQ(refusal(zip_of({{.size = 0xffffffff, .stored_size = 0xffffffff}})),
             "z: offset 49: a zip entry needs a zip64 field and has none");
   EXPECT_EQ(refusal(zip_of({{.size = 0xffffffff, .stored_size = 0xffffffff, .extra = "\1\0\x08\0"s + little(10, 8)}})),

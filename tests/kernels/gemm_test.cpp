@@ -227,10 +227,9 @@ TEST(Gemm, RefusesTypesAndSizesOutsideTheContract) {
     }
     return "";
   };
-  EXPECT_EQ(message(make(1, 1, 1, {DType::kF32, DType::kBF16}).op),
-            "internal: gemm of fp32 writes fp32, asked for bf16");
+  EXPECT_EQ(message(make(1, 1, 1, {DType::kF32, DType::kBF16}).op), "internal: gemm of fp32 writes fp32, not bf16");
   EXPECT_EQ(message(make(1, 1, 1, {DType::kBF16, DType::kF16}).op),
-            "internal: gemm of bf16 writes bf16 or fp32, asked for fp16");
+            "internal: gemm of bf16 writes bf16 or fp32, not fp16");
   EXPECT_EQ(message(make(1, 1, 1, {DType::kI8, DType::kI8}).op),
             "gemm takes fp32, bf16, fp16 or fp64, got int8; cast it");
   EXPECT_EQ(message(make(-1, 1, 1, {DType::kF32, DType::kF32}).op),

@@ -119,11 +119,11 @@ TEST(BindCore, IsTrueFalseOrAMapOfRanges) {
 TEST(BindCore, IsRefusedWithItsGrammar) {
   EXPECT_EQ(
       test::message_of<ConfigError>([] { parse_bind_core(R"({"dev0": ["0-1"]})"); }),
-      R"(--bind-core is {"dev0": ["0-1"]}, whose key dev0 is no device; use True, False, or a JSON map of ranges as )"
+      R"(--bind-core is {"dev0": ["0-1"]}, whose key dev0 is not a device; use True, False, or a JSON map of ranges as )"
       R"({"device0": ["0-9"], "device1": ["10-19"]})");
   EXPECT_EQ(
       test::message_of<ConfigError>([] { parse_bind_core(R"({"device0": ["0..3"]})"); }),
-      R"(--bind-core is {"device0": ["0..3"]}, where "0..3" of device0 is no range; use True, False, or a JSON map )"
+      R"(--bind-core is {"device0": ["0..3"]}, where "0..3" of device0 is not a range; use True, False, or a JSON map )"
       R"(of ranges as {"device0": ["0-9"], "device1": ["10-19"]})");
   for (const std::string_view text :
        {"yes", "1", "{", "[]", R"({"device0": "0-3"})", R"({"device0": []})", R"({"device0": [3]})",

@@ -156,7 +156,7 @@ TEST(SwapAttention, RefusesALayerThatIsRecomputed) {
   recompute::checkpoint(*qwen2->find("model.layers.0"), {.path = "model.layers.0"});
   EXPECT_THAT(
       test::message_of<ConfigError>([&] { swap_attention(*qwen2, kDefault); }),
-      HasSubstr("--swap-attention swaps what is saved inside 'model.layers.0', which is recomputed as a whole"));
+      HasSubstr("--swap-attention swaps the tensors saved inside 'model.layers.0', which is recomputed as a whole"));
 }
 
 // --- Strategies of one's own

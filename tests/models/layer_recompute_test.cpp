@@ -166,7 +166,7 @@ TEST(RecomputeOfLayers, NeedsADecoderOfTheProgram) {
                         model.type_name()));
   EXPECT_EQ(test::message_of<ConfigError>(
                 [&] { recompute_module(model, {.path = "layers.0", .part = sharding::RecomputedPart::kNorms}); }),
-            "recompute of 'layers.0 (norms)': only layers of a decoder that the program has know this kind; recompute "
+            "recompute of 'layers.0 (norms)': only the decoder layers of this program support this kind; recompute "
             "the whole module");
 }
 

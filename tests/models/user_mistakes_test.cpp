@@ -295,7 +295,7 @@ TEST(AValueOfAnotherKind, IsNamedWithTheModuleThatReadsIt) {
     EXPECT_EQ(
         test::message_of<ModelError>([&] { model(nn::Value(7)); }),
         "[rank 0] in the forward of OwnModel: a value is an integer where a tensor is expected; give a tensor, or "
-        "read it as what it is");
+        "read it as its own type");
   });
 }
 

@@ -126,10 +126,11 @@ TEST(InitWeights, WhatALayerWasRegisteredWithIsNotOverruledInSilence) {
     Initialised model;  // embedding, head and three blocks have weights of std 0.5
     model.fully_shard(world, own_config("sharding_size: auto\n"), {.weights = {.seed = 9}});
   });
-  EXPECT_EQ(logged.text(),
-            "warning: WeightInitMixin: 'embed.weight' is registered with N(0, 0.5^2), and N(0, 0.02^2) is written (the "
-            "first of 5 such parameters); override _init_weights() to keep what is registered, or leave the mixin out: "
-            "each parameter is then drawn as it is registered\n");
+  EXPECT_EQ(
+      logged.text(),
+      "warning: WeightInitMixin: 'embed.weight' is registered with N(0, 0.5^2), and N(0, 0.02^2) is written (the "
+      "first of 5 such parameters); override _init_weights() to keep the registered values, or leave the mixin out: "
+      "each parameter is then drawn as it is registered\n");
 }
 
 // Its layers say what the rules say.

@@ -135,7 +135,7 @@ TEST(ChunkMbs, SaysWhatCannotBeCut) {
   EXPECT_THAT(refusal({.path = "feed", .chunk_kwarg_names = {"shift"}}, {{batch(3)}, {}}),
               HasSubstr("chunk_kwarg_names has 'shift', and it was called without it; remove the name"));
   EXPECT_THAT(refusal({.path = "feed", .chunk_kwarg_names = {"shift"}}, {{batch(3)}, {{"shift", batch(2)}}}),
-              HasSubstr("the arguments to cut have 3 and 2 rows; cut those of the batch alone"));
+              HasSubstr("the arguments to cut have 3 and 2 rows; cut only the arguments of the batch"));
   EXPECT_THAT(refusal({.path = "feed", .chunk_arg_indexs = {0}}, {{Value(3)}, {}}),
               HasSubstr("the arguments to cut hold no tensor; name others"));
   EXPECT_THAT(refusal({.path = "feed"}, {{batch(2)}, {{"shift", Tensor::from(std::vector<float>{1}, {})}}}), "");

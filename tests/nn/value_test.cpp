@@ -57,7 +57,7 @@ TEST(Value, SaysWhatItHoldsInstead) {
   test::OneRank rank;
   const auto text = [](const std::string& held, const std::string& wanted) {
     return ThrowsMessage<ModelError>(StrEq("[rank 0] a value is " + held + " where " + wanted + " is expected; give " +
-                                           wanted + ", or read it as what it is"));
+                                           wanted + ", or read it as its own type"));
   };
   EXPECT_THAT([] { Value().tensor(); }, text("none", "a tensor"));
   EXPECT_THAT([] { Value(true).number(); }, text("a flag", "an integer"));

@@ -242,9 +242,10 @@ class NoDecoder final : public nn::Module {
 };
 
 TEST(RewardModel, NeedsAnOutputLayer) {
-  EXPECT_EQ(test::message_of<ConfigError>([] { models::make_reward_model(std::make_shared<NoDecoder>()); }),
-            "NoDecoder is no decoder with an output layer, which the head of a reward model replaces; use one of the "
-            "families Qwen2, Qwen3, Llama and GPT-2");
+  EXPECT_EQ(
+      test::message_of<ConfigError>([] { models::make_reward_model(std::make_shared<NoDecoder>()); }),
+      "NoDecoder is not a decoder with an output layer, which the head of a reward model replaces; use one of the "
+      "families Qwen2, Qwen3, Llama and GPT-2");
 }
 
 }  // namespace

@@ -61,7 +61,7 @@ TEST(HostBuffer, IsOrdinaryMemoryWithoutNumaAndSaysSoOnce) {
   const HostBuffer second(100, {}, machine);
   EXPECT_EQ(first.node(), std::nullopt);
   EXPECT_THAT(machine.preferred, IsEmpty());
-  EXPECT_THAT(machine.said, ElementsAre("host memory: this system tells no NUMA nodes; buffers are ordinary memory"));
+  EXPECT_THAT(machine.said, ElementsAre("host memory: this system reports no NUMA nodes; buffers are ordinary memory"));
 }
 
 TEST(HostBuffer, PrefersTheNodeThatIsAskedFor) {
@@ -90,8 +90,8 @@ TEST(HostBuffer, TakesTheNodeOfItsCoresWhereThatOfTheDeviceIsNotOfThisMachine) {
   FakeMachine machine;
   const HostBuffer buffer(100, {.node = 6}, machine);
   EXPECT_EQ(buffer.node(), 1);
-  EXPECT_THAT(machine.said, ElementsAre("host memory: this machine has no NUMA node 6, where the rank's device is said "
-                                        "to be; buffers are on node 1, of the rank's cores"));
+  EXPECT_THAT(machine.said, ElementsAre("host memory: this machine has no NUMA node 6, the requested node of "
+                                        "the rank's device; buffers are on node 1, of the rank's cores"));
 }
 
 TEST(HostBuffer, AsksForHugePagesFromTheSizeOfOneOn) {

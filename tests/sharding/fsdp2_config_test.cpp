@@ -485,7 +485,8 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"sharding_size: 1\n\tparam_dtype: bf16",
             fmt::format("f.yaml:2:1: not readable as YAML (a tab indents the line; use spaces){}", kLookHere)},
         Bad{"sharding_size: 1\n param_dtype: bf16",
-            fmt::format("f.yaml:2:13: not readable as YAML (a colon stands where no value can follow){}", kLookHere)},
+            fmt::format("f.yaml:2:13: not readable as YAML (a colon is not allowed here: no value can follow){}",
+                        kLookHere)},
         Bad{"moe_modules: [a", fmt::format("f.yaml:2:1: not readable as YAML (a [ is not closed with ]){}", kLookHere)},
         Bad{"moe_modules: [layers.{*}]",
             "f.yaml:1:24: not readable as YAML (alias not found after *); put a pattern with {*} in quotes"}));

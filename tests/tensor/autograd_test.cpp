@@ -184,8 +184,8 @@ TEST(Backward, TheSecondThroughANodeIsAnError) {
 TEST(Backward, NeedsAGraphAndAGradientOfTheRightSize) {
   test::OneRank rank;
   EXPECT_THAT([] { backward(constant({1})); },
-              ThrowsMessage<ModelError>(StrEq("[rank 0] backward from a tensor that requires no gradient; none of what "
-                                              "it was computed from does, or the grad mode was off")));
+              ThrowsMessage<ModelError>(StrEq("[rank 0] backward from a tensor that requires no gradient: none of its "
+                                              "inputs requires one, or the grad mode was off")));
   EXPECT_THAT(
       [] {
         backward(leaf({1, 2}));

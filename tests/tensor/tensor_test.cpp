@@ -58,9 +58,9 @@ TEST(Tensor, ViewsThatDoNotFitAreErrors) {
 TEST(Tensor, ReadingWithTheWrongTypeIsAnError) {
   test::OneRank rank;
   const Tensor x = Tensor::zeros({1}, DType::kBF16, device::MemCategory::kShard, "weight");
-  EXPECT_THAT(
-      [&] { x.data<float>(); },
-      ThrowsMessage<ModelError>(StrEq("[rank 0] 'weight' is bf16, read as fp32; read it as what it is, or cast it")));
+  EXPECT_THAT([&] { x.data<float>(); },
+              ThrowsMessage<ModelError>(
+                  StrEq("[rank 0] 'weight' is bf16, read as fp32; read it with its own dtype, or cast it")));
   EXPECT_THAT(
       [&] {
         constant({1, 2}).item();

@@ -388,7 +388,7 @@ TEST_F(RunCheckpointsTest, NamesThatDoNotFitAreAllInOneError) {
                         "model.last.weight [8, 6]; 1 unknown here: model.norm.weight; 2 of another shape: "
                         "model.embed.weight is [8, 4] there and [8, 6] here, model.head.weight is [8, 4] there and "
                         "[8, 6] here; the nearest to model.last.weight is model.norm.weight; load it with the flags "
-                        "and the model it was saved with, or say what may be left out: --dist-ckpt-strictness "
+                        "and the model it was saved with, or allow the difference: --dist-ckpt-strictness "
                         "assume_ok_unexpected or log_all",
                         folder.string()));
 }

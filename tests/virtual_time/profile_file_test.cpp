@@ -183,14 +183,14 @@ INSTANTIATE_TEST_SUITE_P(
             "cores, "
             "tiles, efficiency, half_rate_k, half_rate_tile, wave_quantisation, power_limit_share, power_limit_flops"},
         Bad{"host_link:", "hostlink:", "toy.yaml:68:1: unknown key 'hostlink'; did you mean host_link?"},
-        Bad{"  cores: 4\n", "", "toy.yaml:13:1: matrix has no cores; every figure is given, there are no defaults"},
-        Bad{"name: toy\n", "", "toy.yaml: the profile has no name; every figure is given, there are no defaults"},
+        Bad{"  cores: 4\n", "", "toy.yaml:13:1: matrix has no cores; every figure is required, there are no defaults"},
+        Bad{"name: toy\n", "", "toy.yaml: the profile has no name; every figure is required, there are no defaults"},
         Bad{"launch:\n  source: made up\n", "launch:\n",
-            "toy.yaml:37:1: launch has no source; every figure is given, there are no defaults"},
+            "toy.yaml:37:1: launch has no source; every figure is required, there are no defaults"},
         Bad{"  cores: 4", "  cores: 4\n  cores: 5",
             "toy.yaml:17:3: matrix.cores is given again, first at line 16; keep one"},
         Bad{"      latency_ns: 6\n", "",
-            "toy.yaml:48:7: links.levels[0] has no latency_ns; every figure is given, there are no defaults"},
+            "toy.yaml:48:7: links.levels[0] has no latency_ns; every figure is required, there are no defaults"},
         Bad{"    - name: cluster", "    - name: cluster\n      devices: 4",
             "toy.yaml:58:7: unknown key 'links.levels[1].devices'; the keys here are name, topology, algorithm, "
             "latency_ns, bandwidth_bytes_per_s, efficiency, half_rate_message_bytes, compute_slowdown"},
@@ -240,7 +240,7 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"power_limit_share: 0.1", "power_limit_share: 1",
             "toy.yaml:23:22: matrix.power_limit_share is 1; use a share from 0 to 0.99"},
         Bad{"bf16: 4e9, ", "",
-            "toy.yaml:15:3: matrix.peak_flops_per_s has no bf16; every figure is given, there are no "
+            "toy.yaml:15:3: matrix.peak_flops_per_s has no bf16; every figure is required, there are no "
             "defaults"},
         Bad{"half_rate_seq: 1,", "half_rate_seq: -1,",
             "toy.yaml:28:45: attention.forward.half_rate_seq is -1; use a number from 0 to 1e18"},

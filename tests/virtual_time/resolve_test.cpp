@@ -300,7 +300,7 @@ TEST(VirtualTime, APeerThatNeverComesIsAnErrorNotAHang) {
         resolve_all({&a, &b});
       },
       ThrowsMessage<InvariantError>(
-          StrEq("internal: virtual time stands still: rank 0 is at collective '', and its peers never "
+          StrEq("internal: virtual time cannot advance: rank 0 is at collective '', and its peers never "
                 "come")));
 }
 

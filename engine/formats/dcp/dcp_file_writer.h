@@ -1,10 +1,10 @@
 // DcpFileWriter: one file of a checkpoint of torch.distributed.checkpoint ("__0_0.distcp"): tensors and values, each an
 // archive of torch.save, one behind another.
 //
-// Places   what tensor() and value() return is where the piece stands, for the `.metadata` of the checkpoint
-//          (dcp_metadata.h); its offset and file are for the caller to fill in.
+// Places   tensor() and value() return the place of the piece, for the `.metadata` of the checkpoint
+//          (dcp_metadata.h); the caller fills in its offset and file.
 // Threads  one thread at a time.
-// Errors   those of SummedFile.
+// Errors   as SummedFile.
 #pragma once
 
 #include <filesystem>

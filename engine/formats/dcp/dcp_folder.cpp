@@ -23,7 +23,7 @@ struct Box {
   Shape shape;
 };
 
-// What two boxes of one tensor have in common; nothing where they have no element.
+// The common part of two boxes of one tensor; nothing if it has no element.
 std::optional<Box> common(const DcpPiece& piece, const Offset& offset, const Shape& shape) {
   Box box{offset, shape};
   for (int d = 0; d < shape.ndim(); ++d) {
@@ -84,7 +84,7 @@ std::vector<std::string> safetensors_names(const fs::path& folder) {
   return names;
 }
 
-// What the header of a safetensors file says of its shards; nothing, and they are whole tensors.
+// The sharding information in the header of a safetensors file; without it, its tensors are whole.
 class ShardingInfo {
  public:
   explicit ShardingInfo(const SafetensorsFile& file) : where_(file.path().string() + ": DCP_SHARDING_INFO") {
@@ -107,7 +107,7 @@ class ShardingInfo {
       const auto most = static_cast<std::uint64_t>(INT64_MAX - tensor.shape[static_cast<int>(d)]);
       if (!number.is_number_unsigned() || number.get<std::uint64_t>() > most) {
         throw FileDamage(
-            fmt::format("{}: saved_offsets of '{}' is no list of places", where_, shown_text(tensor.name)));
+            fmt::format("{}: saved_offsets of '{}' is not a list of places", where_, shown_text(tensor.name)));
       }
       offset[d] = number.get<std::int64_t>();
     }

@@ -1,12 +1,12 @@
 // DcpFolder: a checkpoint of torch.distributed.checkpoint, opened for reading.
 //
 // Files      `.metadata` and the files it names, each an archive of torch.save after another; or, without `.metadata`,
-//            the safetensors files of HuggingFaceStorageWriter, whose headers say which box of a tensor each holds
+//            the safetensors files of HuggingFaceStorageWriter, whose headers name the box of a tensor that each holds
 //            (DCP_SHARDING_INFO).
-// Opening    reads `.metadata` and looks at the files' sizes. Tensors are read when asked for.
+// Opening    reads `.metadata` and looks at the files' sizes. Tensors are read on request.
 // Ties       names of one tensor may share its bytes: then dtype, shape and all boxes are equal. Any other overlap is
 //            damage.
-// Reading    any box of a tensor, whatever pieces it was saved in; of other bytes only what a checksum needs.
+// Reading    any box of a tensor, whatever pieces it was saved in; other bytes are read only for a checksum.
 // Checksums  a piece whose first element is in the box is read whole and its checksum compared: where ranks read
 //            disjoint boxes, every piece is verified once. Safetensors files have none.
 // Threads    one thread at a time; several objects may read one folder.
@@ -48,7 +48,7 @@ class DcpFolder {
   // Reads how every part of every file begins. FileDamage where one is not the tensor or the value that `.metadata` has
   // there.
   void check_headers() const;
-  // Precondition: an item that is no tensor.
+  // Precondition: an item that is not a tensor.
   PlainValue value(const DcpItem& item) const;
 
  private:

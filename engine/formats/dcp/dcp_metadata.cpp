@@ -48,7 +48,7 @@ bool allowed(std::string_view module, std::string_view name) {
   return std::ranges::find(kClasses, std::pair(module, name)) != kClasses.end();
 }
 
-// A plain name: what is written nowhere but in the checkpoint's own folder.
+// A plain name, which cannot refer to a file outside the checkpoint's own folder.
 bool is_file_name(std::string_view name) {
   return !name.empty() && name != "." && name != ".." && name.find('/') == std::string_view::npos &&
          name.find('\0') == std::string_view::npos && name.size() <= 255;
@@ -79,7 +79,7 @@ class Reader {
 
   const PickleNode& state_of(const PickleNode& node, std::string_view class_name) const {
     const bool is_it = node.is(Kind::kObject) && node.of_class->name == class_name && node.state != nullptr;
-    if (!is_it) fail(node, fmt::format("a {} should stand here", class_name));
+    if (!is_it) fail(node, fmt::format("expected a {} here", class_name));
     return *node.state;
   }
   const PickleNode& member(const PickleNode& state, std::string_view name) const {
@@ -88,26 +88,26 @@ class Reader {
     return *found;
   }
   const PickleNode& dict(const PickleNode& node) const {
-    if (!node.is(Kind::kDict)) fail(node, "a dict should stand here");
+    if (!node.is(Kind::kDict)) fail(node, "expected a dict here");
     return node;
   }
   std::string text(const PickleNode& node) const {
-    if (!node.is(Kind::kText)) fail(node, "a text should stand here");
+    if (!node.is(Kind::kText)) fail(node, "expected a text here");
     return std::string(node.text);
   }
   std::uint64_t size(const PickleNode& node) const {
-    if (!node.is(Kind::kWhole) || node.whole < 0) fail(node, "a size should stand here");
+    if (!node.is(Kind::kWhole) || node.whole < 0) fail(node, "expected a size here");
     return static_cast<std::uint64_t>(node.whole);
   }
   std::vector<std::int64_t> sizes(const PickleNode& node) {
     const bool is_size = node.is_object_of("torch", "Size") && node.items.size() == 1;
     const PickleNode& tuple = is_size ? *node.items[0] : node;
-    if (!tuple.is(Kind::kTuple) && !tuple.is(Kind::kList)) fail(node, "a torch.Size should stand here");
+    if (!tuple.is(Kind::kTuple) && !tuple.is(Kind::kList)) fail(node, "expected a torch.Size here");
     if (tuple.items.size() > kMostDims) {
       fail(node, fmt::format("a tensor of {} dims; {} is the most", tuple.items.size(), kMostDims));
     }
     numbers_ += tuple.items.size();
-    if (numbers_ > most_numbers_) fail(node, "more sizes than the file has bytes: they stand for one another");
+    if (numbers_ > most_numbers_) fail(node, "more sizes than the file has bytes: they refer to one another");
     std::vector<std::int64_t> found;
     for (const PickleNode* item : tuple.items) found.push_back(static_cast<std::int64_t>(size(*item)));
     return found;
@@ -118,7 +118,7 @@ class Reader {
     const PickleNode& state = *properties.state;
     const PickleNode* found = state.is(Kind::kTuple) && !state.items.empty() ? state.items[0] : state.find("dtype");
     const auto dtype = found != nullptr && found->is(Kind::kClass) ? parse_torch_dtype(found->name) : std::nullopt;
-    if (!dtype) fail(state, "a dtype of torch should stand here");
+    if (!dtype) fail(state, "expected a dtype of torch here");
     return *dtype;
   }
 
@@ -132,10 +132,10 @@ class Reader {
       if (item.is_tensor) {
         read_tensor(state_of(about, "TensorStorageMetadata"), item);
       } else if (!about.is(Kind::kObject) || about.of_class->name != "BytesStorageMetadata") {
-        fail(about, "neither a tensor nor a value should stand here");
+        fail(about, "expected a tensor or a value here");
       }
       if (!places_.emplace(item.name, made_.items.size()).second) {
-        fail(*items.items[i], fmt::format("'{}' stands twice", shown_text(item.name)));
+        fail(*items.items[i], fmt::format("'{}' occurs twice", shown_text(item.name)));
       }
       made_.items.push_back(std::move(item));
     }
@@ -145,7 +145,7 @@ class Reader {
     item.dtype = dtype(member(state, "properties"));
     item.shape = Shape(sizes(member(state, "size")));
     const PickleNode& chunks = member(state, "chunks");
-    if (!chunks.is(Kind::kList)) fail(chunks, "a list of chunks should stand here");
+    if (!chunks.is(Kind::kList)) fail(chunks, "expected a list of chunks here");
     pieces_ += chunks.items.size();
     if (pieces_ > most_pieces_) {
       fail(chunks, fmt::format("{} pieces up to here, but storage_data has places of {}", pieces_, most_pieces_));
@@ -164,11 +164,11 @@ class Reader {
     if (place == planned_.end()) return {name};  // another planner's
     const PickleNode& found = *place->second;
     const bool is_path = (found.is(Kind::kTuple) || found.is(Kind::kList)) && !found.items.empty();
-    if (!is_path) fail(found, fmt::format("the path of '{}' should stand here", shown_text(name)));
+    if (!is_path) fail(found, fmt::format("expected the path of '{}' here", shown_text(name)));
     std::vector<DcpKey> path;
     std::size_t length = found.items.size() - 1;  // of the keys with a dot between them: that is the name
     for (const PickleNode* key : found.items) {
-      if (!key->is(Kind::kText) && !key->is(Kind::kWhole)) fail(*key, "a key of a path is no text and no number");
+      if (!key->is(Kind::kText) && !key->is(Kind::kWhole)) fail(*key, "a key of a path is neither a text nor a number");
       length += key->is(Kind::kText) ? key->text.size() : 1;
       if (length > name.size()) fail(*key, fmt::format("a path that is longer than its name '{}'", shown_text(name)));
       if (key->is(Kind::kText)) path.emplace_back(std::string(key->text));
@@ -188,7 +188,7 @@ class Reader {
       const PickleNode& info = state_of(*places.items[i + 1], "_StorageInfo");
       const std::string name = text(member(index, "fqn"));
       const auto found = places_.find(name);
-      if (found == places_.end()) fail(index, fmt::format("a place of '{}', which is no item", shown_text(name)));
+      if (found == places_.end()) fail(index, fmt::format("a place of '{}', which is not an item", shown_text(name)));
       DcpPiece& piece = piece_at(found->second, index);
       if (piece.length != kNowhere) fail(index, fmt::format("a second place of a piece of '{}'", shown_text(name)));
       if (const PickleNode* transforms = info.find("transform_descriptors");
@@ -431,7 +431,7 @@ void check_pieces(const DcpItem& item, const std::string& file) {
   for (const DcpPiece& piece : item.pieces) {
     if (!box_fits(item.shape, piece.offset, piece.shape)) {
       fail_item(item, file,
-                fmt::format("the piece {} is no part of it", shown_text(describe_box(piece.offset, piece.shape))));
+                fmt::format("the piece {} is not a part of it", shown_text(describe_box(piece.offset, piece.shape))));
     }
     if (__builtin_add_overflow(covered, piece.shape.numel(), &covered) || covered > numel) {
       fail_item(item, file, "its pieces overlap");

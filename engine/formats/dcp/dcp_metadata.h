@@ -1,7 +1,7 @@
-// DcpMetadata: what a checkpoint of torch.distributed.checkpoint says it holds, and where: the content of `.metadata`.
+// DcpMetadata: the items of a checkpoint of torch.distributed.checkpoint and their places: the content of `.metadata`.
 //
 // Item     a tensor, cut into pieces, or a value without tensors. Its name is flat ("optimizer.state.w.exp_avg"); its
-//          path is where it stood in the nested state ("optimizer", "state", "w", "exp_avg"; a list's place is a
+//          path is its place in the nested state ("optimizer", "state", "w", "exp_avg"; a list's place is a
 //          number).
 // Piece    a box of the tensor, in one part of one file: an archive of torch.save. A value has one piece without box.
 // Reading  strict: the pickle may name the classes of this format alone (pickle_reader.h); sizes, boxes and file names
@@ -64,7 +64,7 @@ struct DcpMetadata {
   std::map<std::string, std::size_t, std::less<>> by_name_;
 };
 
-// `file` stands in messages.
+// `file` appears in messages.
 DcpMetadata read_dcp_metadata(std::span<const std::byte> bytes, const std::string& file);
 
 // The bytes of `.metadata`. Precondition: pieces of every tensor cover it without overlap.

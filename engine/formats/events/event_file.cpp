@@ -228,7 +228,7 @@ void read_scalars(const fs::path& file, const std::function<void(const Scalar&)>
     try {
       events.read(*event);
     } catch (const WireError& error) {
-      records.refuse(fmt::format("is no Event: it has {}", error.what()));
+      records.refuse(fmt::format("is not an Event: it has {}", error.what()));
     }
   }
 }

@@ -1,15 +1,15 @@
 // Event files: scalars as TensorBoard reads them, and back.
 //
-// Name     events.out.tfevents.<unix seconds>.<host>.<process>.<sequence>: a new file each time, beside those of
+// Name     events.out.tfevents.<unix seconds>.<host>.<process>.<sequence>: a new file each time, beside the files of
 //          earlier runs, which TensorBoard shows as one.
 // Record   length (8 bytes), masked CRC-32C of the length (4), an Event (protobuf), masked CRC-32C of it (4); all
 //          little endian. The first Event holds the version "brain.Event:2".
 // Event    wall_time (field 1, double, seconds since 1970), step (2, int64), summary (5) with one value (1): tag (1),
 //          simple_value (2, float).
-// Read     values without a simple_value (histograms, images, text, tensors) are passed over.
+// Read     values without a simple_value (histograms, images, text, tensors) are skipped.
 // Threads  one thread at a time.
 // Errors   create: ConfigError with the path. read_scalars: ConfigError with the file and the byte at which a record
-//          begins that is cut off, damaged or no Event; nothing is allocated by what a file claims.
+//          begins that is cut off, damaged or not an Event; nothing is allocated by a size that a file claims.
 // Source   TensorFlow, core/util/event.proto, core/framework/summary.proto, core/lib/io/record_writer.h.
 #pragma once
 
@@ -23,7 +23,7 @@
 
 namespace loom::io {
 
-// As a checksum stands in a record.
+// The masked form in which a record stores a checksum.
 std::uint32_t masked_crc32c(std::span<const std::byte> bytes);
 
 // A record around an Event.

@@ -2,7 +2,7 @@
 //
 // Read     field by field; a nested message is read by a MessageReader of its own, as deep as the caller goes. Groups,
 //          which proto3 has not, are refused.
-// Errors   next(): false at the end; WireError with what is wrong for bytes that are no message.
+// Errors   next(): false at the end; WireError with the reason for bytes that are not a message.
 // Source   protobuf.dev, "Encoding".
 #pragma once
 
@@ -86,7 +86,7 @@ class MessageReader {
     throw WireError("a field of wire type " + std::to_string(tag & 7));
   }
 
-  // Of the present field.
+  // The value of the present field.
   bool is(std::uint64_t field, WireType type) const { return field_ == field && type_ == type; }
   std::uint64_t number() const { return number_; }
   double as_double() const { return std::bit_cast<double>(number_); }

@@ -55,7 +55,7 @@ bool is_there(const fs::path& path) {
   return fs::exists(path, error);
 }
 
-// What a user may have meant by a prefix without a pair: the name of one of the files, or the output prefix of
+// Possible meanings of a prefix without a pair: the name of one of the files, or the output prefix of
 // preprocess_data, which appends the key and the level.
 std::string advice_for(const fs::path& prefix) {
   if (const std::string ending = prefix.extension().string(); ending == ".bin" || ending == ".idx") {
@@ -284,7 +284,7 @@ void IndexedDataset::read(std::int64_t sequence, std::int64_t offset, std::span<
       break;
     case IndexedDtype::kF64:
     case IndexedDtype::kF32:
-      config_error("{}: it holds {}, which are no token ids; give a pair of integers", shown(bin_.path()),
+      config_error("{}: it holds {}, which are not token ids; give a pair of integers", shown(bin_.path()),
                    name_of(dtype_));
   }
   if (const std::size_t bad = narrow(from, to); bad < to.size()) {

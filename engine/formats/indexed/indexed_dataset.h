@@ -36,7 +36,7 @@ enum class IndexedDtype : std::uint8_t {
 // "uint16", as numpy writes it.
 std::string_view name_of(IndexedDtype dtype);
 std::int64_t element_bytes(IndexedDtype dtype);
-// What Megatron's own tool writes for a vocabulary: uint16 below 65500 ids, else int32.
+// The type that Megatron's own tool writes for a vocabulary: uint16 below 65500 ids, else int32.
 IndexedDtype dtype_of_vocabulary(std::int64_t ids);
 
 std::filesystem::path bin_path(const std::filesystem::path& prefix);
@@ -50,7 +50,7 @@ class IndexedDataset {
   IndexedDtype dtype() const { return dtype_; }
   std::int64_t sequence_count() const { return sequence_count_; }
   std::int64_t document_count() const { return entry_count_ - 1; }
-  // Of all sequences.
+  // The sum over all sequences.
   std::int64_t token_count() const { return token_count_; }
   // A number for each sequence, in files of several modalities.
   bool has_modes() const { return has_modes_; }
@@ -58,12 +58,12 @@ class IndexedDataset {
   // Before: 0 <= sequence < sequence_count().
   std::int32_t length(std::int64_t sequence) const;
   std::int8_t mode(std::int64_t sequence) const;
-  // The first sequence of a document, 0 <= document <= document_count(); that of the last one is sequence_count().
+  // The first sequence of a document, 0 <= document <= document_count(); document_count() gives sequence_count().
   std::int64_t document_begin(std::int64_t document) const;
   // The lengths, int32 each and not aligned.
   std::span<const std::byte> length_bytes() const;
 
-  // All bytes that the .idx describes, and those of a sequence; elements may be unaligned.
+  // All bytes that the .idx describes, and the bytes of a sequence; elements may be unaligned.
   std::span<const std::byte> bytes() const { return tokens_; }
   std::span<const std::byte> bytes(std::int64_t sequence) const;
   // Tokens [offset, offset + to.size()) of a sequence. InvariantError for a range that leaves it; ConfigError for a

@@ -1,4 +1,4 @@
-// The fields of an .idx file and where they stand. Private to engine/formats.
+// The fields of an .idx file and their offsets. Private to engine/formats.
 #pragma once
 
 #include <cstddef>

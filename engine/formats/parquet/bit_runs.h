@@ -1,6 +1,6 @@
 // Small numbers in runs: equal ones counted, others packed bit by bit (RLE, the hybrid). Private to engine/formats.
 //
-// Cost     nothing is unpacked before it is asked for: a run may claim more numbers than memory holds.
+// Cost     numbers are unpacked on request: a run may claim more numbers than memory holds.
 // Errors   BadBytes.
 // Source   github.com/apache/parquet-format, Encodings.md.
 #pragma once

@@ -26,7 +26,7 @@ std::uint64_t first_byte(const ColumnChunk& chunk) {
   const bool in_front = dictionary > 0 && dictionary < chunk.data_page_at;
   const std::int64_t first = in_front ? dictionary : chunk.data_page_at;
   if (first < 4 || chunk.compressed_bytes < 0) {
-    bad_bytes("{} bytes are said to begin at byte {}", chunk.compressed_bytes, first);
+    bad_bytes("the metadata places {} bytes at byte {}", chunk.compressed_bytes, first);
   }
   return static_cast<std::uint64_t>(first);
 }
@@ -178,7 +178,7 @@ std::string_view ColumnChunkReader::read_body(const PageHead& head) {
   char* const to = body_.resize(size);
   reader_.read(at_, std::as_writable_bytes(std::span(to, size)));
   if (head.crc && crc32(bytes_of(body_.bytes())) != *head.crc) {
-    bad_bytes("the page's bytes have the CRC-32 {:08x}, its head says {:08x}", crc32(bytes_of(body_.bytes())),
+    bad_bytes("the page's bytes have the CRC-32 {:08x}, but its head has {:08x}", crc32(bytes_of(body_.bytes())),
               *head.crc);
   }
   return body_.bytes();

@@ -1,6 +1,6 @@
 // ColumnChunkReader: the entries of one leaf in one row group, row by row, a page at a time. Private to engine/formats.
 //
-// Errors   as those of ParquetFile, with column, row group and the byte where the page begins.
+// Errors   as ParquetFile, with column, row group and the byte where the page begins.
 #pragma once
 
 #include <memory>
@@ -59,7 +59,7 @@ class ColumnChunkReader {
   std::uint64_t end_ = 0;
   std::uint64_t at_ = 0;  // the next page
   std::uint64_t page_at_ = 0;
-  std::uint64_t entries_left_ = 0;  // of the chunk, those of this page not counted
+  std::uint64_t entries_left_ = 0;  // of the chunk, after this page
   std::optional<Dictionary> dictionary_;
 
   std::string head_bytes_;

@@ -1,7 +1,7 @@
 // DELTA_BINARY_PACKED: each number as the difference to the one before it. Private to engine/formats.
 //
 // Overflow  differences and numbers are counted modulo 2^64, as the format wants it.
-// Cost      nothing is unpacked before it is asked for.
+// Cost      numbers are unpacked on request.
 // Errors    BadBytes.
 // Source    github.com/apache/parquet-format, Encodings.md.
 #pragma once
@@ -43,7 +43,7 @@ class DeltaNumbers {
     return static_cast<std::int64_t>(value_);
   }
 
-  // What follows the numbers. They are all passed over.
+  // The bytes after the numbers. All numbers are skipped.
   std::string_view rest() {
     std::uint64_t deltas = left_ - (first_ && left_ > 0 ? 1 : 0);
     deltas -= std::min(deltas, in_part_);

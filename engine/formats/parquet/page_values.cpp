@@ -159,7 +159,7 @@ class DeltaLengthTexts final : public PageValues {
   LengthTexts texts_;
 };
 
-// What each text has in common with the one before it, then the rest of each.
+// The length of each text's common prefix with the previous text, then the rest of each.
 class DeltaTexts final : public PageValues {
  public:
   explicit DeltaTexts(std::string_view bytes) : prefixes_(bytes), suffixes_(DeltaNumbers(bytes).rest()) {}
@@ -213,7 +213,7 @@ class DictionaryValues final : public PageValues {
   const Dictionary& dictionary_;
 };
 
-// Nothing for types that are no numbers.
+// None for types that are not numbers.
 template <template <class> class Values>
 std::unique_ptr<PageValues> number_values(std::string_view bytes, const ParquetLeaf& leaf) {
   const bool is_unsigned = leaf.kind == Kind::kUnsigned;

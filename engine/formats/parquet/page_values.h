@@ -1,6 +1,6 @@
 // The values of a page, one after the other, whatever their encoding. Private to engine/formats.
 //
-// Errors   BadBytes: fewer values than are asked for, an encoding that the type has not.
+// Errors   BadBytes: fewer values than requested, an encoding that the type does not have.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace loom::io {
 class PageValues {
  public:
   virtual ~PageValues() = default;
-  // Appends the next value to those of its kind; returns how many bytes of text it has.
+  // Appends the next value to the values of its kind; returns the number of its bytes of text.
   virtual std::uint64_t append(LeafEntries& to) = 0;
 };
 

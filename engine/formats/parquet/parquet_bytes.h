@@ -1,6 +1,6 @@
-// Bytes of a parquet file, read from the front; and what is wrong with them. Private to engine/formats.
+// Bytes of a parquet file, read from the front, and errors in them. Private to engine/formats.
 //
-// Errors   BadBytes with what is wrong; who knows the column and the place adds them. MissingBytes: the bytes end too
+// Errors   BadBytes with the reason; a caller with the column and the place adds them. MissingBytes: the bytes end too
 //          early, more of them may help.
 #pragma once
 

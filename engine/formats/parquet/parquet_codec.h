@@ -1,7 +1,7 @@
 // The codecs of parquet's pages: UNCOMPRESSED, SNAPPY, GZIP, ZSTD, LZ4_RAW. Private to engine/formats.
 //
-// Bounds   1 GiB a page, and what the codec can make of the bytes at the most; both are checked before anything is
-//          allocated.
+// Bounds   1 GiB per page, and the largest size that the codec can produce from the bytes; both are checked before
+//          anything is allocated.
 // Errors   BadBytes: not the codec's bytes, or not of the size that the page gives.
 #pragma once
 
@@ -34,7 +34,7 @@ class PageBuffer {
 
 bool is_known_codec(std::int32_t codec);
 
-// The page's bytes: `compressed` itself where there is no codec, else those of `buffer`.
+// The page's bytes: `compressed` itself without a codec, else the bytes of `buffer`.
 std::string_view decompressed(std::int32_t codec, std::string_view compressed, std::size_t size, PageBuffer& buffer);
 
 }  // namespace loom::io

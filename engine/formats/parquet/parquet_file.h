@@ -1,16 +1,16 @@
 // ParquetFile: the rows of a parquet file, as the values of its leaf columns with their levels.
 //
-// Fields   the tree of what a row has, as JSON has it: objects, lists, values. A list of the format, which is two
+// Fields   the tree of a row's content, as in JSON: objects, lists, values. A list of the format, which is two
 //          groups, is one field.
 // Leaves   fields without children, numbered from 0 in the order of the file.
 // Levels   each entry of a leaf has a definition level, how much of its path is there, and in lists a repetition level:
 //          0 begins a row. A value belongs to the entries whose definition level is the leaf's highest one.
-// Memory   of each leaf a page and a dictionary at a time, and the rows that are asked for.
+// Memory   for each leaf a page and a dictionary at a time, and the requested rows.
 // Threads  one thread at a time.
-// Errors   FileDamage: not a parquet file, cut short, a checksum, a size or a level that is not right. ConfigError:
-//          what the format has and this reader has not, by its name. Both with file, column, row group and byte. Error
-//          where the file changes while it is read.
-// Source   github.com/apache/parquet-format; what is read: docs/formats.md.
+// Errors   FileDamage: not a parquet file, cut short, a wrong checksum, size or level. ConfigError: a feature of the
+//          format that this reader lacks, by its name. Both with file, column, row group and byte. Error if the file
+//          changes while it is read.
+// Source   github.com/apache/parquet-format; the supported features: docs/formats.md.
 #pragma once
 
 #include <cstddef>
@@ -30,7 +30,7 @@ struct ParquetField {
   Kind kind = Kind::kObject;
   // An entry of a lower definition level has null here.
   std::uint8_t defined = 0;
-  // Of lists: an entry of a lower definition level has an empty list here; further items have this repetition level.
+  // For lists: an entry of a lower definition level has an empty list here; further items have this repetition level.
   std::uint8_t item_defined = 0;
   std::uint8_t item_repeated = 0;
   std::vector<ParquetField> children;  // of a list one, its item
@@ -38,7 +38,7 @@ struct ParquetField {
   std::size_t leaves = 1;
 };
 
-// Entries of a leaf, and the values of those that have one.
+// Entries of a leaf, and the values of the entries that have one.
 struct LeafEntries {
   std::vector<std::uint8_t> definition;
   std::vector<std::uint8_t> repetition;  // of leaves in lists, else empty
@@ -70,7 +70,7 @@ class ParquetFile {
   // row has 256 MiB at the most, counting 64 bytes for an entry.
   std::optional<ParquetRows> next(std::uint64_t bytes, std::uint64_t most);
 
-  // Of the file: what has been read, and all of it.
+  // The bytes of the file that have been read, and all its bytes.
   std::uint64_t done_bytes() const;
   std::uint64_t all_bytes() const;
 

@@ -1,7 +1,7 @@
-// What a parquet file says about itself: schema, row groups, columns' chunks, heads of pages.
+// The metadata of a parquet file: schema, row groups, columns' chunks, heads of pages.
 // Private to engine/formats.
 //
-// Numbers are as the file gives them; who uses one compares it with what is there.
+// Numbers are unchecked: the user of a number compares it with the bytes present.
 //
 // Errors   BadBytes.
 // Source   github.com/apache/parquet-format, src/main/thrift/parquet.thrift.
@@ -83,13 +83,13 @@ struct PageHead {
   std::int32_t uncompressed_bytes = -1;
   std::int32_t compressed_bytes = -1;
   std::optional<std::uint32_t> crc;
-  // Of data and dictionary pages.
+  // For data and dictionary pages.
   bool described = false;
   std::int32_t values = -1;
   Encoding encoding = Encoding::kPlain;
   Encoding definition_encoding = Encoding::kRle;
   Encoding repetition_encoding = Encoding::kRle;
-  // Of data pages v2.
+  // For data pages v2.
   std::int32_t definition_bytes = 0;
   std::int32_t repetition_bytes = 0;
   bool is_compressed = true;
@@ -99,7 +99,7 @@ struct PageHead {
 
 PageHead parse_page_head(std::string_view bytes);
 
-// As parquet.thrift spells them; "encoding 17" where it knows none.
+// As parquet.thrift spells them; "encoding 17" for an unknown one.
 std::string name_of_codec(std::int32_t codec);
 std::string name_of_encoding(Encoding encoding);
 std::string name_of_type(ParquetType type);

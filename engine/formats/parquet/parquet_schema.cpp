@@ -156,7 +156,7 @@ class Maker {
   ParquetField field(const SchemaElement& element, const Levels& outer) {
     if (++depth_ > kMostLevels) bad_bytes("columns nested deeper than {} levels", kMostLevels);
     if (invalid_utf8(element.name)) {
-      config_error("{}: the name of column '{}' is no UTF-8; rename it", file_, shown_text(element.name));
+      config_error("{}: the name of column '{}' is not UTF-8; rename it", file_, shown_text(element.name));
     }
     const Levels inner = raised(below(outer, element.name), element.repetition);
     ParquetField made = element.repetition == Repetition::kRepeated
@@ -181,7 +181,7 @@ class Maker {
     return list;
   }
 
-  // What stands under an element, whose own repetition is in the levels.
+  // The content of an element, whose own repetition is in the levels.
   ParquetField content(const SchemaElement& element, const Levels& levels) {
     if (element.type) return leaf(element, levels);
     if (is_map(element)) {

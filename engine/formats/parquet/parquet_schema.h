@@ -1,7 +1,7 @@
 // The schema of a parquet file as fields and leaves. Private to engine/formats.
 //
 // Bounds   48 levels.
-// Errors   BadBytes for a schema that is none; ConfigError, with the file and the column, for what is not read.
+// Errors   BadBytes for an invalid schema; ConfigError, with the file and the column, for unsupported types.
 // Source   github.com/apache/parquet-format, LogicalTypes.md.
 #pragma once
 

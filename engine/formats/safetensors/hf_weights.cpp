@@ -29,7 +29,7 @@ Json parse_index(const MappedFile& file) {
   return parse_json(text, file.path().string());
 }
 
-// A single value as it stands, else what it is.
+// A single value unchanged, else its type.
 std::string shown(const Json& value) {
   return value.is_structured() ? fmt::format("({})", value.type_name()) : shown_text(value.dump());
 }
@@ -61,7 +61,7 @@ bool is_shard_name(const std::string& name) {
   return std::regex_match(name, shard);
 }
 
-// The shards that an index names; none where it is no index.
+// The shards that an index names; none if the file is not an index.
 std::set<std::string> shards_of(const fs::path& index_path) {
   std::set<std::string> shards;
   std::error_code ignored;

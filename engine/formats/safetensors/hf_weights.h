@@ -24,12 +24,12 @@ class HfWeights {
   const std::filesystem::path& folder() const { return folder_; }
   // Sorted.
   std::vector<std::string> names() const;
-  // Null when the model has no such tensor. Valid as long as this object or what it was moved to.
+  // Null when the model has no such tensor. Valid as long as this object or the object that it was moved to.
   const StoredTensor* find(std::string_view name) const;
-  // Throws ConfigError with the nearest name there is.
+  // Throws ConfigError with the nearest existing name.
   const StoredTensor& at(std::string_view name) const;
 
-  // From now on `name` finds the tensor of `existing`, unless it has one of its own. Precondition: `existing` is there.
+  // From now on `name` finds the tensor of `existing`, unless it has its own. Precondition: `existing` is stored.
   void add_alias(std::string name, std::string_view existing);
 
  private:
@@ -40,11 +40,11 @@ class HfWeights {
   std::map<std::string, const StoredTensor*, std::less<>> tensors_;
 };
 
-// The file of each tensor, as model.safetensors.index.json says it. ConfigError for a file that is no index.
+// The file of each tensor, from model.safetensors.index.json. ConfigError for a file that is not an index.
 std::map<std::string, std::string> read_weight_map(const std::filesystem::path& index);
 
 // After a whole model.safetensors has been put into `folder`: removes the index and the shards of an earlier model
-// ("model-00001-of-00003.safetensors", and what the index names), which no longer belong to it.
+// ("model-00001-of-00003.safetensors", and the files that the index names), which no longer belong to it.
 // Throws Error naming a file that cannot be removed.
 void remove_earlier_shards(const std::filesystem::path& folder);
 

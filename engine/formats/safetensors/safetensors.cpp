@@ -29,7 +29,7 @@ constexpr std::size_t kMostHeaderBytes = 100'000'000;  // of the official reader
 constexpr std::size_t kHeaderAlignment = 8;
 constexpr std::string_view kMetadataKey = "__metadata__";
 
-// By element size, widest first, then in the order of the official writer.
+// Sorted by element size, widest first, then in the order of the official writer.
 constexpr std::array<std::pair<std::string_view, DType>, 10> kDtypes{{{"I64", DType::kI64},
                                                                       {"F64", DType::kF64},
                                                                       {"F32", DType::kF32},
@@ -159,7 +159,7 @@ class HeaderReader {
     return *dtype;
   }
 
-  // A list of single values as it stands, else what its first entry that is none is.
+  // A list of single values unchanged, else the type of its first other entry.
   static std::string shown_sizes(const Json& sizes) {
     const auto nested = std::ranges::find_if(sizes, [](const Json& size) { return size.is_structured(); });
     return nested == sizes.end() ? shown_text(sizes.dump()) : fmt::format("[..., {}, ...]", nested->type_name());
@@ -198,7 +198,7 @@ class HeaderReader {
     for (Entry& entry : entries) {
       const std::string& name = entry.tensor.name;
       if (entry.begin < expected_begin) {
-        fail(name, fmt::format("data_offsets [{}, {}] overlap those of tensor '{}', which end at {}", entry.begin,
+        fail(name, fmt::format("data_offsets [{}, {}] overlap the offsets of tensor '{}', which end at {}", entry.begin,
                                entry.end, tensors.back().name, expected_begin));
       }
       if (entry.begin > expected_begin) {

@@ -44,8 +44,8 @@ struct StoredTensor {
   // The bytes of rows [begin, end). InvariantError unless 0 <= begin <= end <= row_count().
   std::span<const std::byte> rows(std::int64_t begin, std::int64_t end) const;
   // Copies the elements [offset[d], offset[d] + box[d]) of every dim d, row-major, run by run: other bytes of the file
-  // are not touched. `to` is as large as the box. Error where the file is not what it was when it was opened
-  // (FileReader), InvariantError for a box that leaves the tensor.
+  // are not touched. `to` is as large as the box. Error if the file has changed since it was opened
+  // (FileReader), InvariantError for a box that is not inside the tensor.
   void read_box(const Offset& offset, const Shape& box, std::span<std::byte> to) const;
 };
 
@@ -54,7 +54,7 @@ class SafetensorsFile {
   explicit SafetensorsFile(std::filesystem::path path);
 
   const std::filesystem::path& path() const { return file_->path(); }
-  // In the order of their bytes. Bytes and references are valid as long as this object or what it was moved to.
+  // In the order of their bytes. Bytes and references are valid as long as this object, or the object it was moved to.
   const std::vector<StoredTensor>& tensors() const { return tensors_; }
   // "__metadata__"; usually {"format": "pt"}.
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
@@ -91,7 +91,7 @@ struct TensorToWrite {
 // first, then by name, so every tensor is aligned to its element; producers are called in that order.
 //
 // Throws   ConfigError when the file cannot be created, Error when writing fails (disk full), InvariantError for a name
-//          given twice, the name "__metadata__", or content whose size is not that of shape and dtype.
+//          given twice, the name "__metadata__", or content whose size does not match shape and dtype.
 void write_safetensors(const std::filesystem::path& path, std::vector<TensorToWrite> tensors,
                        const std::map<std::string, std::string>& metadata = {{"format", "pt"}});
 

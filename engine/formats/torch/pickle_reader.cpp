@@ -111,7 +111,7 @@ class Pickle::Machine {
     return values;
   }
   void push_text(Kind kind, std::string_view value) {
-    if (kind == Kind::kText && invalid_utf8(value)) fail("a text that is no UTF-8");
+    if (kind == Kind::kText && invalid_utf8(value)) fail("a text that is not UTF-8");
     PickleNode& node = make(kind);
     node.text = value;
     push(node);
@@ -144,15 +144,15 @@ class Pickle::Machine {
       to.items.insert(to.items.end(), items.begin(), items.end());
       return;
     }
-    if (to.kind != kind) fail("the pickle adds items to what is no container of that kind");
+    if (to.kind != kind) fail("the pickle adds items to a value that is not a container of that kind");
     if (kind == Kind::kDict && items.size() % 2 != 0) fail("a dict has a key without a value");
     to.items.insert(to.items.end(), items.begin(), items.end());
   }
 
   // --- classes and objects
 
-  // Whose items follow as those of a dict. The argument of an OrderedDict is a list of pairs or nothing, that of a
-  // defaultdict what would make a missing value.
+  // Whether items follow like the items of a dict. The argument of an OrderedDict is a list of pairs or nothing, the
+  // argument of a defaultdict the factory of missing values.
   static bool is_dict_class(const PickleNode& node) {
     return node.is_class("collections", "OrderedDict") || node.is_class("collections", "defaultdict");
   }
@@ -171,8 +171,8 @@ class Pickle::Machine {
   void push_object() {
     const PickleNode& arguments = pop();
     const PickleNode& of_class = pop();
-    if (of_class.kind != Kind::kClass) fail("the pickle calls what is no class");
-    if (arguments.kind != Kind::kTuple) fail("the pickle calls a class with what is no tuple");
+    if (of_class.kind != Kind::kClass) fail("the pickle calls a value that is not a class");
+    if (arguments.kind != Kind::kTuple) fail("the pickle calls a class with a value that is not a tuple");
     PickleNode& node = make(Kind::kObject);
     node.of_class = &of_class;
     if (!is_dict_class(of_class)) node.items = arguments.items;

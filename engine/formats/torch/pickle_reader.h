@@ -1,14 +1,14 @@
-// Pickle: Python's object format, read as a tree that says what is written there. Nothing is called and nothing is
-// made of it: a class is a pair of names, an object is a class with arguments and a state.
+// Pickle: Python's object format, read as a tree of its content. Nothing is called and no object is made: a class is a
+// pair of names, an object is a class with arguments and a state.
 //
-// Classes   only those of an allow-list may be named at all; any other is refused with its name and offset, before the
+// Classes   only classes of an allow-list may be named; any other is refused with its name and offset, before the
 //           bytes behind it are read.
-// Opcodes   those that protocols 2 to 5 write for these trees; PROTO stands first. Calls of anything but a named class,
-//           pickles from the outside (PERSID by text), integers above 64 bits and texts that are no UTF-8 are refused.
-// Shared    a node may stand in several places and may contain itself: walk it by what you expect, with a bound.
+// Opcodes   of protocols 2 to 5, as these trees need them, PROTO first. Calls of anything but a named class, pickles
+//           from the outside (PERSID by text), integers above 64 bits and text that is not UTF-8 are refused.
+// Shared    a node may occur in several places and may contain itself: walk it by its expected form, with a bound.
 // Memory    in proportion to the bytes that are read, whatever they claim, and bounded by the number of nodes.
 // Threads   one thread at a time while it is made; reading the tree is safe from any number of threads.
-// Errors    FileDamage with file, offset, what stands there and what may.
+// Errors    FileDamage with file, offset, the actual and the allowed content.
 // Source    CPython, Lib/pickle.py and Lib/pickletools.py.
 #pragma once
 
@@ -58,7 +58,7 @@ struct PickleNode {
   bool is_object_of(std::string_view module, std::string_view class_name) const {
     return kind == Kind::kObject && of_class->is_class(module, class_name);
   }
-  // Of a dict: the value under a text key, the last where it stands twice, or null.
+  // The value under a text key of a dict, the last one if the key is repeated, or null.
   const PickleNode* find(std::string_view key) const;
 };
 
@@ -70,7 +70,7 @@ inline constexpr std::size_t kMostPickleNodes = 64'000'000;
 
 class Pickle {
  public:
-  // `bytes` outlive it; `file` stands in messages. What follows the pickle's end is left alone.
+  // `bytes` outlive it; `file` appears in messages. Bytes after the pickle's end are ignored.
   Pickle(std::span<const std::byte> bytes, std::string file, const AllowClass& allow,
          std::size_t most_nodes = kMostPickleNodes);
   Pickle(const Pickle&) = delete;

@@ -1,9 +1,9 @@
 // PickleWriter: writes Python's object format, so that Python's own reader gives back the values that were put in.
 //
-// Order    as the stack machine has it: what belongs to a tuple, list, dict or call is written before it is closed.
+// Order    of a stack machine: the content of a tuple, list, dict or call is written before it is closed.
 //            begin_dict(); text("lr"); real(1e-3); end_dict();      {"lr": 0.001}
 //            global("torch", "Size"); begin_tuple(); wholes(sizes); end_tuple(); reduce();
-// Opcodes  of protocol 2: those that PyTorch's reader of weights alone (weights_only) takes too.
+// Opcodes  of protocol 2, limited to the opcodes that PyTorch's weights_only reader accepts.
 // Forms    protocol 2 as torch.save writes (classes by GLOBAL), 4 as pickle.dump writes.
 // Shared   a class is written once and referred to afterwards.
 // Threads  one thread at a time.
@@ -40,7 +40,7 @@ class PickleWriter {
   void end_list() { put('e'); }
   void begin_dict();
   void end_dict() { put('u'); }
-  // Entries for a mapping that stands there already, up to end_dict(): of an OrderedDict.
+  // Entries for an existing mapping, such as an OrderedDict, up to end_dict().
   void begin_items() { put('('); }
   // A tuple of whole numbers.
   void wholes(std::span<const std::int64_t> values);
@@ -49,7 +49,7 @@ class PickleWriter {
   void reduce();      // class, tuple -> object
   void new_object();  // class, tuple -> object, without a call of __init__
   void build();       // object, state -> object
-  void persistent();  // identifier -> what it stands for
+  void persistent();  // identifier -> its object
 
   // Ends the pickle and gives it away.
   std::string finish();

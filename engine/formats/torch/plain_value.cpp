@@ -135,22 +135,22 @@ PlainValue PlainValue::dict(std::vector<std::pair<PlainValue, PlainValue>> entri
 }
 
 bool PlainValue::as_bool() const {
-  require(kind_ == Kind::kBool, "a value is no bool");
+  require(kind_ == Kind::kBool, "a value is not a bool");
   return whole_ != 0;
 }
 
 std::int64_t PlainValue::as_whole() const {
-  require(kind_ == Kind::kWhole, "a value is no whole number");
+  require(kind_ == Kind::kWhole, "a value is not a whole number");
   return whole_;
 }
 
 double PlainValue::as_real() const {
-  require(kind_ == Kind::kReal || kind_ == Kind::kWhole, "a value is no number");
+  require(kind_ == Kind::kReal || kind_ == Kind::kWhole, "a value is not a number");
   return kind_ == Kind::kReal ? real_ : static_cast<double>(whole_);
 }
 
 const std::string& PlainValue::as_text() const {
-  require(kind_ == Kind::kText || kind_ == Kind::kBytes, "a value is no text");
+  require(kind_ == Kind::kText || kind_ == Kind::kBytes, "a value is not a text");
   return text_;
 }
 

@@ -1,7 +1,7 @@
 // PlainValue: a value of Python without a tensor in it, as checkpoints keep them beside their tensors: None, bool, int,
 // float, str, bytes, tuple, list, dict.
 //
-// Whole    numbers are those of 64 bits with sign.
+// Whole    numbers have 64 bits with sign.
 // Threads  a value; safe to read from any number of threads.
 #pragma once
 
@@ -37,7 +37,7 @@ class PlainValue {
   double as_real() const;
   const std::string& as_text() const;            // also of bytes
   const std::vector<PlainValue>& items() const;  // of a tuple or a list; of a dict keys and values in turn
-  // Of a dict: the value under a text key, or null.
+  // The value under a text key of a dict, or null.
   const PlainValue* find(std::string_view key) const;
 
   // As Python's repr() writes it, control characters escaped, bytes as "<2 bytes>"; cut behind `most` bytes with "...".

@@ -39,13 +39,13 @@ constexpr std::uint64_t kMostPickle = 64 << 20;
 constexpr std::size_t kMostNodes = 8'000'000;
 constexpr std::size_t kMostDims = 64;         // of PyTorch
 constexpr std::uint64_t kBlock = 64 << 10;    // read and summed while it is in the cache
-constexpr std::int64_t kLeastRowBytes = 256;  // of a row that is read by itself
+constexpr std::int64_t kLeastRowBytes = 256;  // of a row that is read separately
 constexpr int kMostLevels = 64;
 constexpr std::int64_t kMostItems = 1'000'000;
 
 const TorchDtype& row_of(DType dtype) { return *std::ranges::find(kDtypes, dtype, &TorchDtype::dtype); }
 
-// What stands in data.pkl of a tensor or a plain value.
+// The classes in data.pkl of a tensor or a plain value.
 bool allowed(std::string_view module, std::string_view name) {
   if (module == "torch._utils") return name == "_rebuild_tensor_v2" || name == "_rebuild_parameter";
   if (module == "collections") return name == "OrderedDict";
@@ -80,13 +80,13 @@ struct Description {
 std::vector<std::int64_t> wholes(const Pickle& pickle, const PickleNode& node, std::string_view what) {
   const PickleNode* tuple = &node;
   if (node.is_object_of("torch", "Size") && node.items.size() == 1) tuple = node.items[0];
-  if (!tuple->is(Kind::kTuple)) pickle.fail(node, fmt::format("the tensor's {} is no tuple", what));
+  if (!tuple->is(Kind::kTuple)) pickle.fail(node, fmt::format("the tensor's {} is not a tuple", what));
   if (tuple->items.size() > kMostDims) {
     pickle.fail(node, fmt::format("a tensor of {} dims; {} is the most", tuple->items.size(), kMostDims));
   }
   std::vector<std::int64_t> found;
   for (const PickleNode* item : tuple->items) {
-    if (!item->is(Kind::kWhole) || item->whole < 0) pickle.fail(*item, fmt::format("a {} that is no size", what));
+    if (!item->is(Kind::kWhole) || item->whole < 0) pickle.fail(*item, fmt::format("a {} that is not a size", what));
     found.push_back(item->whole);
   }
   return found;
@@ -97,7 +97,7 @@ const PickleNode& tensor_arguments(const Pickle& pickle, const PickleNode& of) {
   const PickleNode* node = &of;
   if (node->is_object_of("torch._utils", "_rebuild_parameter") && !node->items.empty()) node = node->items[0];
   if (!node->is_object_of("torch._utils", "_rebuild_tensor_v2") || node->items.size() < 4) {
-    pickle.fail(*node, "a tensor should stand here");
+    pickle.fail(*node, "expected a tensor here");
   }
   return *node;
 }
@@ -111,7 +111,7 @@ StorageName storage_name(const Pickle& pickle, const PickleNode& node) {
   const PickleNode* id = node.is(Kind::kPersistent) ? node.state : nullptr;
   const bool whole = id != nullptr && id->is(Kind::kTuple) && id->items.size() >= 3 && id->items[0]->is(Kind::kText) &&
                      id->items[0]->text == "storage" && id->items[1]->is(Kind::kClass) && id->items[2]->is(Kind::kText);
-  if (!whole) pickle.fail(node, "a tensor's storage should stand here");
+  if (!whole) pickle.fail(node, "expected a tensor's storage here");
   const auto* const row = std::ranges::find(kDtypes, id->items[1]->name, &TorchDtype::storage);
   if (row == kDtypes.end()) pickle.fail(*id->items[1], "a storage of another dtype");
   return {row->dtype, id->items[2]->text};
@@ -159,7 +159,7 @@ TorchTensor::TorchTensor(std::shared_ptr<const TorchZip> zip, const Pickle& pick
   const StorageName storage = storage_name(pickle, *tensor.items[0]);
   dtype_ = storage.dtype;
   const PickleNode& begin = *tensor.items[1];
-  if (!begin.is(Kind::kWhole) || begin.whole < 0) pickle.fail(begin, "a place in the storage that is no number");
+  if (!begin.is(Kind::kWhole) || begin.whole < 0) pickle.fail(begin, "a place in the storage that is not a number");
   begin_ = begin.whole;
   shape_ = Shape(wholes(pickle, *tensor.items[2], "size"));
   strides_ = wholes(pickle, *tensor.items[3], "stride");
@@ -269,8 +269,8 @@ std::optional<TorchTensor> TorchTensor::reshaped(const Shape& shape) const {
 
 namespace {
 
-// What only a file names that means to run something in the reader of another program. Its module's first part, or its
-// name among the functions of Python itself.
+// A class that only a file meant to run code in another program's reader names: by the first part of its module, or by
+// its name among the functions of Python itself.
 bool means_to_run(std::string_view module, std::string_view name) {
   static constexpr std::array<std::string_view, 17> kModules{
       "asyncio", "code", "commands", "ctypes", "importlib", "multiprocessing", "nt",  "os",        "platform",
@@ -299,7 +299,7 @@ TorchMapping::TorchMapping(const ByteSource& source) : where_(source.where(0)) {
   const Description description(
       *zip, [](std::string_view module, std::string_view name) { return !means_to_run(module, name); });
   const Pickle& pickle = description.pickle;
-  if (!is_mapping(pickle.root())) pickle.fail(pickle.root(), "a mapping of names should stand here");
+  if (!is_mapping(pickle.root())) pickle.fail(pickle.root(), "expected a mapping of names here");
   const auto& items = pickle.root().items;
   std::int64_t count = 0;
   for (std::size_t i = 0; i + 1 < items.size(); i += 2) {
@@ -315,7 +315,7 @@ TorchMapping::TorchMapping(const ByteSource& source) : where_(source.where(0)) {
       const bool is_new =
           tensors.emplace(std::string(entries[e]->text), TorchTensor(zip, pickle, *entries[e + 1])).second;
       if (++count > kMostItems) pickle.fail(*entries[e], fmt::format("more than {} tensors", kMostItems));
-      if (!is_new) pickle.fail(*entries[e], fmt::format("'{}' stands twice", shown_text(entries[e]->text)));
+      if (!is_new) pickle.fail(*entries[e], fmt::format("'{}' occurs twice", shown_text(entries[e]->text)));
     }
   }
 }
@@ -382,7 +382,7 @@ class ValueReader {
       case Kind::kPersistent:
         break;
     }
-    pickle_.fail(node, "a tensor stands in a value that should have none");
+    pickle_.fail(node, "a tensor is inside a value that must not have any");
   }
 
  private:
@@ -395,13 +395,13 @@ class ValueReader {
     text_left_ -= node.text.size();
     return std::string(node.text);
   }
-  // What protocol 2 makes of bytes: a text whose characters are the bytes.
+  // Protocol 2's form of bytes: a text whose characters are the bytes.
   PlainValue bytes(const PickleNode& node) {
     const bool latin = node.items.size() == 2 && node.items[0]->is(Kind::kText) && node.items[1]->is(Kind::kText) &&
                        (node.items[1]->text == "latin1" || node.items[1]->text == "latin-1");
-    if (!latin) pickle_.fail(node, "bytes that are no text of latin1");
+    if (!latin) pickle_.fail(node, "bytes that are not text in latin1");
     const auto found = from_latin1(text(*node.items[0]));
-    if (!found) pickle_.fail(*node.items[0], "bytes that are no text of latin1");
+    if (!found) pickle_.fail(*node.items[0], "bytes that are not text in latin1");
     return PlainValue::bytes(*found);
   }
   std::vector<PlainValue> list(const PickleNode& node, int level) {
@@ -423,8 +423,8 @@ class ValueReader {
     if (node.of_class->is_class("argparse", "Namespace") && node.state != nullptr && node.state->is(Kind::kDict)) {
       return dict(*node.state, level);
     }
-    pickle_.fail(node, fmt::format("an object of {}.{}, where a plain value should stand",
-                                   shown_text(node.of_class->text), shown_text(node.of_class->name)));
+    pickle_.fail(node, fmt::format("an object of {}.{}, instead of a plain value", shown_text(node.of_class->text),
+                                   shown_text(node.of_class->name)));
   }
 
   static constexpr std::size_t kMostRepeatedText = 64 << 20;

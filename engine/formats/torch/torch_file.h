@@ -1,16 +1,16 @@
-// What torch.save wrote: a tensor, a value without tensors, or a mapping of such, each a zip archive of its own.
+// Files of torch.save: a tensor, a value without tensors, or a mapping of such, each a separate zip archive.
 //
 // Tensor   "data.pkl" describes it (dtype, sizes, strides, where in its storage), "data/KEY" holds the storage. Only
-//          what is asked for is read: a box by its runs, a whole tensor in one piece with its checksum.
+//          the requested part is read: a box by its runs, a whole tensor in one piece with its checksum.
 // Mapping  of names, whose values are mappings of names to tensors ("model" of Megatron's model_optim_rng.pt; a dict,
-//          an OrderedDict or a defaultdict) or anything else. Classes of other libraries may stand beside the tensors:
-//          nothing is made of them. Those that run programs or code (os.system, builtins.eval) are refused, though
-//          nothing here would run them.
-// Strides  any whose elements are no more than those of the storage. Rows whose elements lie side by side are read row
+//          an OrderedDict or a defaultdict) or anything else. Classes of other libraries may occur beside the tensors:
+//          no objects are made of them. Classes that run programs or code (os.system, builtins.eval) are refused,
+//          although nothing here would run them.
+// Strides  any that address no more elements than the storage has. Rows whose elements are contiguous are read row
 //          by row; of other storages that are not row-major the whole is read for each box.
 // Dtypes   fp32 bf16 fp16 fp64 int8 int16 int32 int64 uint8 bool, little endian.
 // Threads  one thread at a time.
-// Errors   FileDamage with file and offset: what is no torch.save, classes and dtypes that are not read here, sizes
+// Errors   FileDamage with file and offset: another format, classes and dtypes that are not supported here, sizes
 //          that do not fit the storage, checksums.
 // Source   PyTorch, torch/serialization.py and torch/_utils.py (_rebuild_tensor_v2).
 #pragma once
@@ -37,7 +37,7 @@ namespace loom::io {
 
 // "float32" of torch, in pickles: torch.float32.
 std::string_view torch_name(DType dtype);
-// Nothing for a name that is no dtype here ("complex64").
+// None for a name that is not a dtype here ("complex64").
 std::optional<DType> parse_torch_dtype(std::string_view name);
 
 class TorchTensor {
@@ -82,8 +82,8 @@ class TorchMapping {
   const std::vector<std::string>& keys() const { return keys_; }
   // Whether a mapping is under a key.
   bool has(std::string_view key) const;
-  // The tensors of the mapping under a key; FileDamage where there is no mapping. Other values in it, and what
-  // TransformerEngine keeps beside its weights ("..._extra_state"), are left out.
+  // The tensors of the mapping under a key; FileDamage where there is no mapping. Other values in it, and the data
+  // that TransformerEngine keeps beside its weights ("..._extra_state"), are left out.
   const std::map<std::string, TorchTensor, std::less<>>& tensors(std::string_view key) const;
 
  private:
@@ -96,16 +96,16 @@ class TorchMapping {
 // names. At most a million items, 64 levels, a description of 64 MiB.
 PlainValue read_torch_value(const ByteSource& source);
 
-// Write an archive in one pass; what comes back is its size in bytes. The content of a tensor is its elements,
+// Write an archive in one pass and return its size in bytes. The content of a tensor is its elements,
 // row-major, in as many pieces as `content` likes.
 std::uint64_t write_torch_tensor(const ByteSink& sink, DType dtype, const Shape& shape, const ByteProducer& content);
-// What write_torch_tensor() will give.
+// The size that write_torch_tensor() will return.
 std::uint64_t torch_tensor_bytes(DType dtype, const Shape& shape);
 std::uint64_t write_torch_value(const ByteSink& sink, const PlainValue& value);
 
 // An entry of a mapping: tensors by name, as an OrderedDict; else a value. With `as_attributes` a dict is written as an
-// OrderedDict that has its entries as attributes too: what asks an argparse.Namespace reads it, and weights_only takes
-// it.
+// OrderedDict that has its entries as attributes too: readers of an argparse.Namespace accept it, and so does
+// weights_only.
 struct TorchEntry {
   std::string key;
   PlainValue value = {};

@@ -112,7 +112,7 @@ class Tail {
   Fields from(std::uint64_t back) const { return Fields(std::span(bytes_).subspan(bytes_.size() - back)); }
   std::uint32_t signature(std::uint64_t back) const { return back > bytes_.size() ? 0 : from(back).u32(); }
 
-  // The figures of zip64, with which those of the older record have to agree; where the directory ends.
+  // Reads the figures of zip64, with which the older record has to agree; returns the end of the directory.
   std::uint64_t in64(Directory& directory) const {
     constexpr std::uint64_t kBack = kDirectoryEndBytes + kLocator64Bytes + kDirectoryEnd64Bytes;
     const std::uint64_t locator = source_.size() - kDirectoryEndBytes - kLocator64Bytes;
@@ -164,13 +164,13 @@ void read_zip64(const ByteSource& source, std::uint64_t at, std::span<const std:
 }
 
 struct Listed {
-  std::string name;  // as it stands, with the archive's folder
+  std::string name;  // unchanged, with the archive's folder
   TorchZipEntry entry;
   std::uint64_t header = 0;
   bool has_descriptor = false;  // behind the content
 };
 
-// Where the content begins: behind the local header, which has to say the same as the directory.
+// The begin of the content: behind the local header, which has to agree with the directory.
 std::uint64_t content_of(const ByteSource& source, const Listed& listed) {
   const std::vector<std::byte> header = source.bytes(listed.header, kLocalHeaderBytes + listed.name.size());
   Fields fields(header);
@@ -295,7 +295,7 @@ void TorchZip::add(TorchZipEntry entry) {
   const std::uint64_t begin = entry.begin;
   has_checksums_ = has_checksums_ || entry.crc32 != 0;
   const auto [found, is_new] = entries_.emplace(entry.name, std::move(entry));
-  if (!is_new) damaged(source_, begin, fmt::format("the zip entry {} stands twice", shown_text(found->first)));
+  if (!is_new) damaged(source_, begin, fmt::format("the zip entry {} occurs twice", shown_text(found->first)));
 }
 
 const TorchZipEntry* TorchZip::find(std::string_view name) const {

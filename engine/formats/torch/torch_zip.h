@@ -3,7 +3,7 @@
 //
 // Read     from the central directory, which ends with the part: an archive has no comment. Every entry's local header
 //          has to agree with it, both records of the directory's end have to agree, entries lie one behind another from
-//          the first byte to the directory without a hole, and no name stands twice. A compressed or encrypted entry is
+//          the first byte to the directory without a hole, and no name occurs twice. A compressed or encrypted entry is
 //          refused.
 // Written  as PyTorchStreamWriter does: local header with an extra field "FB" that fills up to the 64 bytes, content,
 //          data descriptor with checksum and size; then the central directory. Above 4 GiB with the fields of zip64.
@@ -64,7 +64,7 @@ class TorchZipWriter {
   explicit TorchZipWriter(ByteSink sink) : sink_(std::move(sink)) {}
 
   void entry(std::string_view name, std::string_view content);
-  // The same in pieces: begin, as many appends as there are pieces, end. `size` is that of all pieces together.
+  // The same in pieces: begin, as many appends as there are pieces, end. `size` is the size of all pieces together.
   void begin(std::string_view name, std::uint64_t size);
   void append(std::span<const std::byte> piece);
   // Counts the rest of the content without it: for the size of an archive that is not written.

@@ -21,7 +21,7 @@ namespace loom::nn {
 
 class AdamW final : public Optimizer {
  public:
-  // Groups that say no learning rate or weight decay get those of `options`.
+  // Groups without a learning rate or weight decay get the values of `options`.
   AdamW(ParameterGroups groups, const AdamWOptions& options);
   // One group of the parameters that require grad. Without paths: its state can be neither saved nor loaded.
   AdamW(const std::vector<Tensor>& parameters, const AdamWOptions& options);

@@ -10,7 +10,7 @@
 namespace loom::nn {
 namespace {
 
-// What torch.optim.AdamW(foreach=True) does with tensors of the CPU: passes over all parameters of a group, each of
+// As torch.optim.AdamW(foreach=True) with tensors of the CPU: passes over all parameters of a group, each of
 // which reads and writes so many arrays of a parameter's size.
 struct HostPass {
   std::string_view name;

@@ -1,5 +1,5 @@
-// AdamWRule: AdamW's update of a group and the state it keeps. Optimizers are made of it: AdamW has it for every group,
-// Muon for the parameters that are no hidden matrices. Facts: adamw.h.
+// AdamWRule: AdamW's update of a group and the state it keeps. AdamW uses it for every group, Muon for the parameters
+// that are not hidden matrices. Facts: adamw.h.
 #pragma once
 
 #include <cstdint>
@@ -19,12 +19,12 @@ struct AdamWOptions {
   double eps = 1e-8;
   double weight_decay = 0.01;
   // torch.optim.AdamW(foreach=True): a step holds one temporary as large as all parameters of a group that it updates
-  // on the device, and those that it updates on the host are gone over eight times, as torch does there; without it
-  // (torch: fused=True) once. The values are the same.
+  // on the device, and makes eight passes over the parameters that it updates on the host, as torch does; without it
+  // (torch: fused=True) there is one pass. The values are the same.
   bool foreach = false;
 };
 
-// What AdamW keeps of a parameter, wherever that is, and its names in checkpoints: torch's.
+// AdamW's state of a parameter, in any place, and its names in checkpoints: torch's.
 struct AdamWState {
   Tensor m;
   Tensor v;
@@ -43,7 +43,7 @@ class AdamWRule {
 
   void step(const ParameterGroup& group);
 
-  // As Optimizer asks for them.
+  // The overrides that Optimizer needs.
   StateNames state_names() const { return AdamWState::names(); }
   ParameterState state_of(const OptimizedParameter& parameter) const;
   ParameterState make_state(const OptimizedParameter& parameter, const ParameterState& numbers);

@@ -18,7 +18,7 @@ double squares_of(const Tensor& tensor, const char* name) {
   return sum;
 }
 
-// 0 and -0 are those whose bits but for the sign are 0, in every floating dtype.
+// In every floating dtype, 0 and -0 are the values whose bits other than the sign are 0.
 template <class Bits>
 double zeros_among(const void* values, std::int64_t count) {
   const auto* bits = static_cast<const Bits*>(values);

@@ -1,7 +1,7 @@
-// Parameters of a list and their gradients: norms, and clipping. Parameters without gradient are passed over.
+// Norms and clipping of the gradients of a list of parameters. Parameters without gradient are skipped.
 //
-// Where    on the device for gradients of the device; on the CPU for those of the host. Reading a gradient waits until
-//          it has landed there.
+// Where    on the device for gradients there; on the CPU for gradients on the host. Reading a gradient waits until it
+//          has landed there.
 #pragma once
 
 #include <vector>

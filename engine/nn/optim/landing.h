@@ -1,8 +1,8 @@
-// Gradients on their way to the host: in which order they come, and the host's wait for each. Who updates parameters in
-// that order works on what is there while the rest is still coming; the bits are those of any order.
+// Gradients on their way to the host: their order of arrival, and the host's wait for each. An optimizer that updates
+// parameters in this order works while later gradients are still arriving; the bits do not depend on the order.
 //
-// Number   of the copy that a gradient comes with, kept with its storage by who issues the copy (sharding's reduction).
-//          A gradient without number is where it belongs already, or is not to be waited for here.
+// Number   of the copy that brings a gradient, kept with its storage by the issuer of the copy (sharding's reduction).
+//          A gradient without number is in its place already, or is not to be waited for here.
 // Threads  the rank's host thread.
 #pragma once
 

@@ -41,7 +41,7 @@ struct ParameterGroup {
 
 using ParameterGroups = std::vector<ParameterGroup>;
 
-// What holds for one parameter alone.
+// The rule of a single parameter.
 struct ParameterRule {
   bool decays = true;
   double lr_mult = 1;
@@ -58,8 +58,8 @@ struct GroupOptions {
   // layer, by role and not by name: no parameter of an nn::Embedding, nor one tied to it, nor of a module that is
   // called lm_head, output_layer, score or v_head. It may be empty.
   bool hidden_matrices_apart = false;
-  // By a parameter's first path, beside the rules above. With it there are as many groups as it takes, none of them
-  // empty: of hidden matrices first, then by decay, then in the order of their first parameters.
+  // By a parameter's first path, in addition to the rules above. With it there are as many groups as needed, none of
+  // them empty: hidden matrices first, then by decay, then in the order of their first parameters.
   std::function<ParameterRule(const std::string& path)> rule_of = nullptr;
 };
 
@@ -82,7 +82,7 @@ struct OptimizerState {
 
 OptimizerState host_copies(const OptimizerState& state);
 
-// What a parameter's state consists of, by torch's names.
+// The parts of a parameter's state, by torch's names.
 struct StateNames {
   std::vector<std::string> tensors;
   std::vector<std::string> numbers;
@@ -103,25 +103,25 @@ class Optimizer {
 
   ParameterGroups& groups() { return groups_; }
   const ParameterGroups& groups() const { return groups_; }
-  // Of all groups, in their order.
+  // The parameters of all groups, in their order.
   std::vector<Tensor> parameters() const;
-  // Of all groups, each times its lr_mult.
+  // Sets the rate of all groups, each times its lr_mult.
   void set_lr(double lr);
 
   // Throw ConfigError for an optimizer of parameters without paths.
   OptimizerState state_dict() const;
-  // From now on the parameters have exactly this state; one that is not in it has none. A tensor may be larger than
+  // From now on the parameters have exactly this state, or none if they are not in it. A tensor may be larger than
   // this rank's box (see load_state_dict of a module). The options of the groups are taken over unless `state.groups`
   // is empty.
   //
-  // Throws   ConfigError, with nothing changed: a path that is not of this optimizer, a piece of state that is missing
-  //          or unknown, another whole shape, a tensor that does not contain the box, other groups.
+  // Throws   ConfigError, with nothing changed: a path of another optimizer, a piece of state that is missing or
+  //          unknown, another whole shape, a tensor that does not contain the box, other groups.
   void load_state_dict(const OptimizerState& state);
 
  protected:
   explicit Optimizer(ParameterGroups groups) : groups_(std::move(groups)) {}
 
-  // --- what an optimizer says of itself ---
+  // --- defined by each optimizer ---
   virtual StateNames state_names(const ParameterGroup& group) const = 0;
   // A parameter's state; empty when it has none. Tensors have the parameter's box.
   virtual ParameterState state_of(const OptimizedParameter& parameter) const = 0;

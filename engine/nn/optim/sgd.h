@@ -27,7 +27,7 @@ struct SgdOptions {
 
 class Sgd final : public Optimizer {
  public:
-  // Groups that say no learning rate or weight decay get those of `options`.
+  // Groups without a learning rate or weight decay get the values of `options`.
   Sgd(ParameterGroups groups, const SgdOptions& options);
 
   std::string_view name() const override { return "SGD"; }

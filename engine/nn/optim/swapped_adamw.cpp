@@ -158,7 +158,7 @@ SwappedAdamW::State& SwappedAdamW::state_for(const OptimizedParameter& parameter
   return state;
 }
 
-// The copies out of the step before, all of which the last one stands behind.
+// The previous step's copies to the host; the last one follows all others.
 void SwappedAdamW::wait_for_moments() {
   if (!last_home_.defined()) return;
   last_home_.storage()->wait_ready();

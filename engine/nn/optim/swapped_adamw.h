@@ -45,7 +45,7 @@ using MomentSwap = std::variant<BatchesByMemory, SlicesByCount>;
 
 class SwappedAdamW final : public Optimizer {
  public:
-  // Groups that say no learning rate or weight decay get those of `options`.
+  // Groups without a learning rate or weight decay get the values of `options`.
   SwappedAdamW(ParameterGroups groups, const AdamWOptions& options, const MomentSwap& swap);
 
   std::string_view name() const override { return "AdamW"; }
@@ -79,7 +79,7 @@ class SwappedAdamW final : public Optimizer {
   AdamWOptions options_;
   const MomentSwap swap_;
   std::unordered_map<const void*, State> states_;  // by Tensor::id() of the parameter
-  Tensor last_home_;                               // the moment that came home last
+  Tensor last_home_;                               // the last moment copied to the host
 };
 
 }  // namespace loom::nn

@@ -11,7 +11,7 @@ Tensor mul_positions(const Tensor& x, const Tensor& table);
 // The last dim's softmax, kept in fp32 (fp64) as softmax(x, dtype=float32) does.
 Tensor softmax_in_statistics(const Tensor& x);
 
-// What a mask adds where a key is not seen: the dtype's most negative finite number, as torch.finfo(dtype).min.
+// Added by a mask where a key is not seen: the dtype's most negative finite number, as torch.finfo(dtype).min.
 double smallest_number(DType dtype);
 
 }  // namespace loom::ops

@@ -20,7 +20,7 @@ Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps) {
   return mul(cast(hidden, x.dtype()), weight);
 }
 
-// 0.5 * x * (1.0 + tanh(sqrt(2.0 / pi) * (x + 0.044715 * pow(x, 3.0)))); the order of the pieces is that of their
+// 0.5 * x * (1.0 + tanh(sqrt(2.0 / pi) * (x + 0.044715 * pow(x, 3.0)))); the pieces are in the order of their
 // gradients' sum.
 Tensor gelu(const Tensor& x, Gelu form) {
   if (form == Gelu::kErf) return ops::gelu(x, form);

@@ -1,7 +1,7 @@
 // --kernels pytorch: operators composed of eager pieces, with PyTorch's intermediates, saved tensors and roundings.
 //
 // Each function has the result of its fused counterpart in ops.h up to rounding. Shapes, places and errors as there. In
-// 16-bit dtypes the roundings between the pieces are those of Hugging Face's eager code: RMSNorm squares, averages and
+// 16-bit dtypes the roundings between the pieces are as in Hugging Face's eager code: RMSNorm squares, averages and
 // scales in fp32, rounds to the input's dtype, then multiplies by the weight; RoPE multiplies and adds in the tensor's
 // dtype with tables rounded to it; attention repeats key/value heads, scales after Q.K^T, adds the mask, softmax in
 // fp32 rounded back, then P.V; SiLU and the product round apart; "gelu_new" rounds after each of its pieces. Two are

@@ -1,4 +1,4 @@
-// What decoding token by token needs of the operators: attention with a cache, and products of few rows.
+// Operators for decoding token by token: attention with a cache, and products of few rows.
 //
 // Letters  as in engine/tensor/ops.h; C is the capacity of a cache.
 // Errors   ModelError for shapes and dtypes that do not fit, and where an input needs a gradient: none of this is
@@ -26,17 +26,17 @@ class DecodingScope {
   const bool before_;
 };
 
-// The cache of one layer, and what a call puts into it.
+// The cache of one layer, and the rows that a call adds to it.
 struct CachePart {
   Tensor keys, values;  // [B,C,G,D]; written in place
   Tensor rows;          // int64 [B,3] of the host: first, count, length (kernels/cached_attention.h)
 };
 
 // q [B,S,H,D]; k, v [B,S,G,D] -> [B,S,H,D]. Puts the new tokens' keys and values into the cache; token i of a row sees
-// what the row has there up to itself. Zeros at padding.
+// the row's tokens there up to itself. Zeros at padding.
 Tensor cached_attention(const Tensor& q, const Tensor& k, const Tensor& v, double scale, const CachePart& cache);
 
-// x [B,S,N] -> [B,1,N]: of each row the last of its new tokens; its first position where it has none.
+// x [B,S,N] -> [B,1,N]: the last new token of each row; the first position of a row without new tokens.
 Tensor last_new_tokens(const Tensor& x, const Tensor& rows);
 
 }  // namespace loom::ops

@@ -38,7 +38,7 @@ std::vector<Tensor> split(const Tensor& x, const std::vector<std::int64_t>& size
 Tensor transpose(const Tensor& x, int dim_a, int dim_b);
 
 // Zeros each element with probability p and multiplies the others by 1 / (1 - p). x itself when `training` is false or
-// p is 0. The draws are those of the rank's RngState: a recomputed forward drops the same elements. Nothing is kept for
+// p is 0. The draws come from the rank's RngState: a recomputed forward drops the same elements. Nothing is kept for
 // backward, which draws again. 0 <= p < 1.
 Tensor dropout(const Tensor& x, double p, bool training = true);
 

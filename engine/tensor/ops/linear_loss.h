@@ -1,14 +1,14 @@
 // Cross-entropy of a linear layer's outputs, without the outputs: the logits of `chunk` tokens of each row exist at a
-// time. What fused linear cross-entropy kernels and MindSpeed's chunk loss compute.
+// time. Fused linear cross-entropy kernels and MindSpeed's chunk loss compute the same.
 //
 // Forward    for one chunk after another: logits = x W^T in x's dtype, their cross-entropy, and at once the gradients
-//            of x and W. Under NoGrad the gradients are left out, and so is that of an input that needs none.
-// Backward   multiplies both by the incoming gradient over the number of counted targets; no arithmetic but that.
+//            of x and W. Gradients that are not needed are left out, and all of them under NoGrad.
+// Backward   multiplies both by the incoming gradient over the number of counted targets; no other arithmetic.
 // Sums       dW is summed over chunks in fp32 (fp64 for fp64) and rounded once; a chunk's logit gradients are of the
 //            sum, not the mean, so that they do not vanish in fp16.
 // Memory     logits: chunk * rows * V elements; kept until backward: dx like x, dW like W, and dW in fp32 during
 //            forward.
-// Bits       those of the unchunked loss but for the order of sums in dW and the loss.
+// Bits       as the unchunked loss, except for the order of sums in dW and the loss.
 // Source     MindSpeed-MM, mindspeed_mm/fsdp/features/memory/chunkloss (which sums dW in W's dtype).
 #pragma once
 

@@ -22,7 +22,7 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& targets, std::int64_t i
       "cross_entropy", {logits}, {logits, targets, log_sum_exp}, {loss},
       [rows, vocab, ignore_index, counted = sum.rows](Saved saved, const Grads& grads, const Needs&) -> Grads {
         const Tensor &logits = saved[0], &targets = saved[1], &lse = saved[2];
-        // The only tensor on the logits' bytes is the one that was saved: they are not needed any more.
+        // The saved tensor is the only owner of the logits' bytes, which are no longer needed.
         const bool reuse = logits.is_owned_by(1);
         Tensor dlogits = reuse ? logits.detach() : Tensor::empty(logits.shape(), logits.dtype());
         launch("cross_entropy_grad", pass_cost(3.0 * logits.numel(), {logits, targets, lse}, {dlogits}), [&] {

@@ -56,7 +56,7 @@ Range rows_of(const Tensor& offsets, std::int64_t expert) {
 
 std::int64_t expert_count(const Tensor& offsets) { return offsets.numel() - 1; }
 
-// Experts with at least one of `rows` rows; in a dry run those of balanced routing.
+// Experts with at least one of `rows` rows; in a dry run the experts of balanced routing.
 std::int64_t used_experts(const Tensor& offsets, std::int64_t rows) {
   if (offsets.raw() == nullptr) return std::min(expert_count(offsets), rows);
   std::int64_t used = 0;

@@ -6,8 +6,8 @@
 //          token that did not choose it. An expert without tokens does nothing and has a gradient of zeros.
 // Bits     sums over a token's experts run in order of expert in fp32 (fp64) and are rounded once; nothing depends on
 //          the number of threads. Transformers' eager loop has the same order and, in 16-bit dtypes, rounds every term.
-// Dry run  there are no tokens to count: shapes need none, and costs take routing as balanced, so that every expert is
-//          used as far as R suffices.
+// Dry run  there are no tokens to count: shapes do not need them, and costs assume balanced routing, which uses every
+//          expert as far as R suffices.
 // Places   as in ops.h, and so are dtypes and errors; indices are int64 on the device.
 #pragma once
 

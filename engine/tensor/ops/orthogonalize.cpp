@@ -14,7 +14,7 @@ namespace {
 struct Work {
   Tensor next;
   Tensor square;   // S
-  Tensor product;  // S S, then what is added to a X; fp32 beside bf16, else of X's dtype
+  Tensor product;  // S S, then the term added to a X; fp32 beside bf16, else of X's dtype
 };
 
 // out = a x + b y.

@@ -22,7 +22,7 @@ inline Cost gemm_cost(const kernels::Gemm& op, std::int64_t batch, const Tensor&
   return cost;
 }
 
-// c = a b as `op` says; the dtypes are the tensors'.
+// c = a b as described by `op`; the dtypes are the tensors'.
 inline void multiply(std::string_view name, kernels::Gemm op, const Tensor& a, const Tensor& b, const Tensor& c) {
   op.ab = a.dtype();
   op.c = c.dtype();

@@ -48,7 +48,7 @@ void add_mask(const Tensor& scores, Tensor& masked, std::int64_t start, const Se
 
 namespace {
 
-// In `result`: x's dtype, or that of statistics.
+// In `result`: x's dtype, or the dtype of statistics.
 Tensor softmax_as(const Tensor& x, DType result) {
   const std::int64_t rows = row_count(x);
   const std::int64_t cols = x.shape()[-1];

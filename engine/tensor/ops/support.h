@@ -29,8 +29,8 @@ inline Shape with_last(const Shape& shape, std::int64_t last) {
 // Rows of a tensor seen as [rows, last dim].
 inline std::int64_t row_count(const Tensor& x) { return x.shape()[-1] == 0 ? 0 : x.numel() / x.shape()[-1]; }
 
-// `holds`; when it does not, the guards of the inputs are asked first: a tensor that may not be read here (a parameter
-// that is sharded) says so, instead of its shape.
+// `holds`; when it is false, the guards of the inputs run first: a tensor that may not be read here (a sharded
+// parameter) raises its own error, instead of one about its shape.
 inline bool shapes_hold(bool holds, std::string_view op, std::initializer_list<Tensor> inputs) {
   if (!holds) autograd::check_inputs(op, {inputs.begin(), inputs.size()});
   return holds;

@@ -4,9 +4,9 @@
 // Places   results live on the current rank's device; token ids and pixels may be host tensors.
 // Moves    each of these only moves elements: results and gradients are exact in every dtype, and the gradient of an
 //          element that was used once is one element, so no order of summation exists. (The gradient of a token that
-//          stands before every sequence is a sum over the batch, in the fixed order of sums over rows.)
-// Dry run  shapes, accounts and costs; what depends on token ids (the count of image tokens) is not checked.
-// Errors   InvariantError naming operator and shapes; ConfigError where it says so.
+//          precedes every sequence is a sum over the batch, in the fixed order of sums over rows.)
+// Dry run  shapes, accounts and costs; properties of token ids (the count of image tokens) are not checked.
+// Errors   InvariantError naming operator and shapes; ConfigError where noted.
 // Source   torch.nn.Conv2d with kernel = stride, InternVL's pixel_shuffle, torch.Tensor.masked_scatter.
 #pragma once
 
@@ -34,7 +34,7 @@ Tensor pixel_shuffle(const Tensor& x, std::int64_t factor);
 // x [B,S,D] with the positions where ids [B,S] is `id` replaced by rows [..., D], one after another in reading order.
 // Throws ConfigError with both numbers when there are not as many rows as such positions.
 Tensor masked_scatter(const Tensor& x, const Tensor& ids, std::int64_t id, const Tensor& rows);
-// How often `id` stands in ids; 0 in a dry run.
+// How often `id` occurs in ids; 0 in a dry run.
 std::int64_t count_ids(const Tensor& ids, std::int64_t id);
 
 }  // namespace loom::ops
