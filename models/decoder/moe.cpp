@@ -6,6 +6,7 @@
 #include "engine/tensor/ops.h"
 #include "engine/tensor/ops/general.h"
 #include "engine/tensor/ops/moe.h"
+#include "engine/tensor/ops/routing.h"
 #include "models/decoder/decoder_parts.h"
 #include "models/decoder/layer_parts.h"
 #include "models/decoder/named_module.h"
@@ -28,7 +29,7 @@ class TopKRouter final : public NamedModule {
  protected:
   Value forward(const Args& args) override {
     const Tensor logits = ops::linear(args.tensor(0), weight_.value);
-    const ops::Routing routing = ops::route_top_k(logits, top_k_, norm_topk_prob_);
+    const ops::Routing routing = ops::route(logits, {.k = top_k_, .renormalize = norm_topk_prob_});
     return std::vector<Tensor>{routing.weights, routing.experts};
   }
 
