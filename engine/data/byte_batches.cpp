@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <fmt/core.h>
+#include <functional>
 #include <memory>
+#include <utility>
 
 #include "engine/core/error.h"
 #include "engine/data/byte_dataset.h"
 #include "engine/nn/functional.h"
+#include "engine/nn/router_loss.h"
 #include "engine/tensor/ops/general.h"
 
 namespace loom::data {
@@ -80,12 +83,29 @@ std::vector<std::int64_t> tokens_of_rows(const Tensor& targets) {
 }
 
 // The loss of a model that was given its targets.
-Loss loss_of_output(const nn::Value& output, const nn::Module& model) {
+Tensor loss_of_output(const nn::Value& output, const nn::Module& model) {
   if (output.is_tensor() && output.tensor().shape().ndim() == 0) return output.tensor();
   config_error(
       "--loss-chunk-size: {} gives no loss where it is called with targets and loss_chunk_size; compute it there as "
       "Qwen2ForCausalLM does, or leave the flag out",
       model.type_name());
+}
+
+// Calls the model; the loss is `cross_entropy` of its output, and of its routers' loss if it has one.
+ForwardResult with_router_loss(nn::Module& model, nn::Args args,
+                               std::function<Tensor(const nn::Value&)> cross_entropy) {
+  const auto routers = model.attachment<nn::RouterLoss>();
+  if (routers == nullptr) return {model.call(std::move(args)), std::move(cross_entropy)};
+  args.named.emplace_back("router_loss", true);
+  const auto loss_func = [cross_entropy = std::move(cross_entropy), routers](nn::Value output) -> Loss {
+    nn::ValueList parts = output.list();
+    output = {};
+    const Tensor of_routers = parts[1];
+    const Tensor of_targets = cross_entropy(std::exchange(parts[0], {}));
+    return {ops::add(of_targets, ops::scale(ops::cast(of_routers, of_targets.dtype()), routers->coefficient)),
+            {{"cross_entropy", of_targets.item()}, {"router_aux_loss", of_routers.item()}}};
+  };
+  return {model.call(std::move(args)), loss_func};
 }
 
 // Minus the mean over the rows of log_probs[row] / tokens[row].
@@ -105,21 +125,20 @@ ForwardResult next_token_step(DataIterator& data, nn::Module& model) {
     nn::Args args = ids_of(batch);
     args.named.emplace_back("targets", batch["targets"]);
     args.named.emplace_back("loss_chunk_size", chunk);
-    return {model.call(std::move(args)), [&model](const nn::Value& output) { return loss_of_output(output, model); }};
+    return with_router_loss(model, std::move(args),
+                            [&model](const nn::Value& output) { return loss_of_output(output, model); });
   }
-  const auto loss_func = [targets = batch["targets"]](const nn::Value& logits) {
+  return with_router_loss(model, ids_of(batch), [targets = batch["targets"]](const nn::Value& logits) {
     return nn::functional::cross_entropy(logits, targets);
-  };
-  return {call_with_ids(model, batch), loss_func};
+  });
 }
 
 ForwardResult next_token_step_per_sample(DataIterator& data, nn::Module& model) {
   const Batch batch = data.next();
-  const auto loss_func = [targets = batch["targets"]](const nn::Value& logits) {
+  return with_router_loss(model, ids_of(batch), [targets = batch["targets"]](const nn::Value& logits) {
     const std::vector<std::int64_t> tokens = tokens_of_rows(targets);
     return mean_of_rows(ops::sequence_log_probs(logits, targets), tokens);
-  };
-  return {call_with_ids(model, batch), loss_func};
+  });
 }
 
 }  // namespace loom::data

@@ -23,6 +23,8 @@ nn::Value call_with_ids(nn::Module& model, const Batch& batch);
 
 // The forward of a causal language model on such a batch, or one of token_batches.h: input_ids to logits, and their
 // cross-entropy with the targets. The model is called with position_ids and actual_seq_len where the batch has them.
+// The loss of a model with nn::RouterLoss has that too, and reports "cross_entropy" and "router_aux_loss" (without its
+// coefficient).
 ForwardResult next_token_step(DataIterator& data, nn::Module& model);
 // The same with the mean over the samples, each of which is the mean over its targets that count; one without any
 // counts as 0.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/nn/router_loss.h"
 #include "engine/objective/objective.h"
 #include "engine/tensor/ops.h"
 
@@ -25,6 +26,7 @@ std::vector<std::int64_t> tokens_of(const Tensor& targets) {
 
 data::ForwardStep preference_step(const PreferenceOptions& options) {
   return [options](data::DataIterator& data, nn::Module& model) -> data::ForwardResult {
+    nn::refuse_router_loss(model, "a preference loss");
     const data::Batch batch = data.next();
     std::vector<double> reference;
     if (options.has_reference()) reference = reference_log_probs(batch);

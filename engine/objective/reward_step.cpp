@@ -1,6 +1,7 @@
 #include "engine/objective/reward_step.h"
 
 #include "engine/data/byte_batches.h"
+#include "engine/nn/router_loss.h"
 #include "engine/objective/reward_loss.h"
 
 namespace loom::objective {
@@ -31,6 +32,7 @@ data::ForwardStep outcome_reward_step() {
 
 data::ForwardStep process_reward_step(std::vector<std::int32_t> labels) {
   return [labels = std::move(labels)](data::DataIterator& data, nn::Module& model) -> data::ForwardResult {
+    nn::refuse_router_loss(model, "the loss of a reward model");
     const data::Batch batch = data.next();
     const auto loss_func = [labels, targets = batch["targets"]](const nn::Value& logits) -> data::Loss {
       RewardLoss result = process_reward_loss(logits, targets, labels);

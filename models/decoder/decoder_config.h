@@ -6,7 +6,7 @@
 // Names    fields have the names in Llama's config.json, for GPT-2 too: hidden_size is its n_embd, and so on.
 // Errors   ConfigError with file (in YAML line and column), key and value: a missing key, sizes that do not fit
 //          together, and everything that would change the arithmetic and is not built (dropout outside GPT-2, sliding
-//          windows, quantised weights, other activations, the routers' load-balancing loss).
+//          windows, quantised weights, other activations).
 #pragma once
 
 #include <cstdint>
@@ -37,8 +37,12 @@ struct MoeConfig {
   std::vector<std::int64_t> mlp_only_layers{};  // except these
   // Qwen2-MoE: every token also goes through one MLP of this size, weighted by a sigmoid; 0: there is none.
   std::int64_t shared_expert_intermediate_size = 0;
-  double router_aux_loss_coef = 0.001;  // kept for writing: its loss needs output_router_logits
+  // The loss of a step is the cross-entropy + the coefficient times the routers' load-balancing loss, if
+  // output_router_logits is true (engine/nn/router_loss.h).
+  double router_aux_loss_coef = 0.001;
+  bool output_router_logits = false;
 
+  bool has_router_loss() const { return output_router_logits && router_aux_loss_coef != 0; }
   bool operator==(const MoeConfig&) const = default;
 };
 

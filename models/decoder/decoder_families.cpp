@@ -89,14 +89,9 @@ ConfigKey num_experts_per_tok() {
                    });
 }
 
-ConfigKey no_router_loss() {
-  return {"output_router_logits",
-          [](const ConfigReader& reader, D&) {
-            if (!reader.flag("output_router_logits", false)) return;
-            reader.reject("output_router_logits",
-                          "the routers' load-balancing loss, which it adds to the loss, is not built; set it to false");
-          },
-          [](const D&, Json& json) { json["output_router_logits"] = false; }};
+ConfigKeys of_router_loss() {
+  return {keys::number("router_aux_loss_coef", &MoeConfig::router_aux_loss_coef, 0.001),
+          keys::flag("output_router_logits", &MoeConfig::output_router_logits, false)};
 }
 
 ConfigKey mlp_only_layers() {
@@ -112,14 +107,11 @@ ConfigKey mlp_only_layers() {
 
 // Keys of the experts in Qwen's families.
 ConfigKeys of_qwen_experts() {
-  return {num_experts("num_experts"),
-          num_experts_per_tok(),
-          keys::count("moe_intermediate_size", &MoeConfig::moe_intermediate_size),
-          keys::flag("norm_topk_prob", &MoeConfig::norm_topk_prob, false),
-          keys::count("decoder_sparse_step", &MoeConfig::decoder_sparse_step, 1),
-          mlp_only_layers(),
-          keys::number("router_aux_loss_coef", &MoeConfig::router_aux_loss_coef, 0.001),
-          no_router_loss()};
+  return joined({{num_experts("num_experts"), num_experts_per_tok(),
+                  keys::count("moe_intermediate_size", &MoeConfig::moe_intermediate_size),
+                  keys::flag("norm_topk_prob", &MoeConfig::norm_topk_prob, false),
+                  keys::count("decoder_sparse_step", &MoeConfig::decoder_sparse_step, 1), mlp_only_layers()},
+                 of_router_loss()});
 }
 
 // --- the families
@@ -171,8 +163,8 @@ ConfigKeys mixtral_keys() {
   return joined(
       {sizes(),
        of_rotary_family(1e6),
-       {num_key_value_heads(), no_sliding_window, num_experts("num_local_experts"), num_experts_per_tok(),
-        keys::number("router_aux_loss_coef", &MoeConfig::router_aux_loss_coef, 0.001), no_router_loss(), no_jitter}});
+       {num_key_value_heads(), no_sliding_window, num_experts("num_local_experts"), num_experts_per_tok(), no_jitter},
+       of_router_loss()});
 }
 void settle_mixtral(D& config) {
   config.moe->moe_intermediate_size = config.intermediate_size;

@@ -40,12 +40,30 @@ struct LayerOptions {
 };
 // Calls a layer with them.
 template <class... T>
-Tensor run_layer(nn::Module& layer, const LayerOptions& options, T&&... arguments) {
-  if (!options.cache.is_none())
-    return layer(std::forward<T>(arguments)..., options.actual_seq_len, options.cache).tensor();
-  if (options.actual_seq_len.is_none()) return layer(std::forward<T>(arguments)...).tensor();
-  return layer(std::forward<T>(arguments)..., options.actual_seq_len).tensor();
+nn::Value result_of_layer(nn::Module& layer, const LayerOptions& options, T&&... arguments) {
+  if (!options.cache.is_none()) return layer(std::forward<T>(arguments)..., options.actual_seq_len, options.cache);
+  if (options.actual_seq_len.is_none()) return layer(std::forward<T>(arguments)...);
+  return layer(std::forward<T>(arguments)..., options.actual_seq_len);
 }
+template <class... T>
+Tensor run_layer(nn::Module& layer, const LayerOptions& options, T&&... arguments) {
+  return result_of_layer(layer, options, std::forward<T>(arguments)...).tensor();
+}
+
+// The result of a layer or its MLP: hidden states, or a list of these and the loads of its router (moe.h).
+struct LayerResult {
+  Tensor hidden;
+  Tensor loads = {};  // undefined: there are none
+
+  static LayerResult of(const nn::Value& value) {
+    if (value.is_tensor()) return {value.tensor()};
+    return {value.list()[0], value.list()[1]};
+  }
+  nn::Value value() const {
+    if (!loads.defined()) return hidden;
+    return std::vector<Tensor>{hidden, loads};
+  }
+};
 
 // Declares the other arguments of a decoder, a layer or its attention that follow the batch's rows (nn::BatchRows):
 // tables of position_ids, and actual_seq_len, whose ends count from the first row that is kept.

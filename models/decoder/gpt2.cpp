@@ -154,8 +154,8 @@ class Gpt2Model final : public nn::Module {
     const Value& ends = args.find("actual_seq_len");
     if (!cache) {
       hidden = run_layers(h_, {{std::move(hidden), ends}, {}}, [this](std::size_t i, const Args& a) {
-        return run_layer(h_[i], {a.positional[1], {}}, a.tensor(0));
-      });
+                 return result_of_layer(h_[i], {a.positional[1], {}}, a.tensor(0));
+               }).tensor();
       return ln_f_(hidden);
     }
     for (std::size_t i = 0; i < h_.size(); ++i) hidden = run_layer(h_[i], {ends, cache->layer(i)}, hidden);

@@ -165,8 +165,8 @@ bool is_recomputed_whole(const nn::Module& model, const std::string& path) {
   });
 }
 
-Tensor run_layers(nn::ModuleList& layers, Args args,
-                  const std::function<Tensor(std::size_t layer, const Args& args)>& run) {
+Value run_layers(nn::ModuleList& layers, Args args,
+                 const std::function<Value(std::size_t layer, const Args& args)>& run) {
   const auto groups = layers.attachment<LayerGroups>();
   for (std::size_t i = 0; i < layers.size();) {
     const auto group = groups == nullptr ? nullptr : groups->by_first.contains(i) ? &groups->by_first.at(i) : nullptr;

@@ -34,8 +34,8 @@ using TensorsFn = std::function<Tensor(const std::vector<Tensor>&)>;
 
 // Runs the layers in sequence: `run` is one of them, called with all arguments, the first of which is the result of the
 // layer before it.
-Tensor run_layers(nn::ModuleList& layers, nn::Args args,
-                  const std::function<Tensor(std::size_t layer, const nn::Args& args)>& run);
+nn::Value run_layers(nn::ModuleList& layers, nn::Args args,
+                     const std::function<nn::Value(std::size_t layer, const nn::Args& args)>& run);
 
 // `attend` of q, k and v, the core of `attention`.
 Tensor core_attention(const nn::Module& attention, const std::vector<Tensor>& qkv, const TensorsFn& attend);

@@ -6,6 +6,7 @@
 #include "engine/tensor/ops.h"
 #include "engine/tensor/ops/general.h"
 #include "engine/tensor/ops/moe.h"
+#include "engine/tensor/ops/routing.h"
 #include "models/decoder/decoder_parts.h"
 #include "models/decoder/layer_parts.h"
 #include "models/decoder/named_module.h"
@@ -28,8 +29,8 @@ class TopKRouter final : public NamedModule {
  protected:
   Value forward(const Args& args) override {
     const Tensor logits = ops::linear(args.tensor(0), weight_.value);
-    const ops::Routing routing = ops::route_top_k(logits, top_k_, norm_topk_prob_);
-    return std::vector<Tensor>{routing.weights, routing.experts};
+    const ops::Routing routing = ops::route(logits, {.k = top_k_, .renormalize = norm_topk_prob_});
+    return std::vector<Tensor>{routing.weights, routing.experts, routing.scores};
   }
 
  private:
@@ -78,6 +79,7 @@ class SparseMoeBlock final : public NamedModule {
  public:
   explicit SparseMoeBlock(const DecoderConfig& c)
       : NamedModule(class_name(c, "SparseMoeBlock")),
+        has_router_loss_(c.moe->has_router_loss()),
         experts_(register_module("experts", std::make_shared<Experts>(c))),
         gate_(register_module("gate", std::make_shared<TopKRouter>(c))) {
     const std::int64_t size = c.moe->shared_expert_intermediate_size;
@@ -95,7 +97,9 @@ class SparseMoeBlock final : public NamedModule {
     const Tensor &weights = routing.list()[0], &experts = routing.list()[1];
     Tensor out = experts_(hidden, experts, weights);
     if (shared_expert_) out = ops::add(out, shared(hidden));
-    return ops::reshape(out, shape);
+    out = ops::reshape(out, shape);
+    if (!has_router_loss_) return out;
+    return std::vector<Tensor>{out, loads(routing.list()[2], experts, shape[0])};
   }
 
  private:
@@ -104,6 +108,15 @@ class SparseMoeBlock final : public NamedModule {
     return ops::mul(ops::sigmoid(shared_expert_gate_(hidden).tensor()), out);
   }
 
+  static Tensor loads(const Tensor& scores, const Tensor& experts, std::int64_t sequences) {
+    const std::int64_t count = scores.shape()[1];
+    const Shape row{sequences, 1, count};
+    const Tensor sums = ops::probability_sums(scores, {.sequences = sequences});
+    const Tensor counts = ops::count_choices(experts, count, scores.dtype(), {.sequences = sequences});
+    return ops::concat({ops::reshape(sums, row), ops::reshape(counts, row)}, 1);
+  }
+
+  const bool has_router_loss_;
   nn::Child<nn::Module> experts_;
   nn::Child<nn::Module> gate_;
   nn::Child<nn::Module> shared_expert_;
@@ -115,6 +128,14 @@ class SparseMoeBlock final : public NamedModule {
 std::shared_ptr<nn::Module> make_moe_block(const DecoderConfig& config) {
   require(config.moe.has_value(), "make_moe_block: the config has no experts");
   return std::make_shared<SparseMoeBlock>(config);
+}
+
+Tensor router_loss(const DecoderConfig& config, const Tensor& loads, std::int64_t tokens) {
+  std::int64_t layers = 0;
+  for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) layers += is_sparse_layer(config, i) ? 1 : 0;
+  const double all = static_cast<double>(layers * tokens);
+  const std::vector<Tensor> rows = ops::split(ops::sum(loads, 0), {1, 1}, 0);
+  return ops::balance_loss(rows[0], rows[1].detach(), static_cast<double>(config.moe->num_experts) / (all * all));
 }
 
 }  // namespace loom::models

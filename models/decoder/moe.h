@@ -3,10 +3,12 @@
 // Paths    gate.weight [E,H]: the router. experts.gate_up_proj [E,2I,H], experts.down_proj [E,H,I]: all experts of the
 //          layer, row e being expert e; so sharding the parameters by rows shards by experts.
 //          Qwen2-MoE: shared_expert, an MLP of every token, and shared_expert_gate.weight [1,H].
-// Call     block(hidden [B,S,H]) -> [B,S,H]. gate(hidden [T,H]) -> weights [T,k], experts int64 [T,k].
+// Call     block(hidden [B,S,H]) -> [B,S,H], or with MoeConfig::has_router_loss() a list of that and the loads
+//          [B,2,E]: of each sequence the sums of the probabilities, and the tokens of each expert.
+//          gate(hidden [T,H]) -> weights [T,k], experts int64 [T,k], scores [T,E].
 //          experts(hidden [T,H], experts [T,k], weights [T,k]) -> [T,H]: a module with its own forward, which can
 //          be wrapped separately from its block.
-// Routing  as in engine/tensor/ops/moe.h. The shared expert adds sigmoid(shared_expert_gate(x)) * shared_expert(x).
+// Routing  as in engine/tensor/ops/routing.h. The shared expert adds sigmoid(shared_expert_gate(x)) * shared_expert(x).
 // Classes  as in transformers: Qwen3MoeSparseMoeBlock, Qwen3MoeTopKRouter, Qwen3MoeExperts, and so for Mixtral and
 //          Qwen2Moe; the shared expert is a Qwen2MoeMLP.
 #pragma once
@@ -20,5 +22,8 @@ namespace loom::models {
 
 // Precondition: config.moe.
 std::shared_ptr<nn::Module> make_moe_block(const DecoderConfig& config);
+
+// Hugging Face's load-balancing loss of the loads that the sparse layers add up to, each of `tokens` tokens.
+Tensor router_loss(const DecoderConfig& config, const Tensor& loads, std::int64_t tokens);
 
 }  // namespace loom::models

@@ -2,6 +2,7 @@
 
 #include "engine/core/error.h"
 #include "engine/nn/functional.h"
+#include "engine/nn/router_loss.h"
 #include "engine/tensor/ops.h"
 #include "engine/tensor/ops/decoding.h"
 #include "models/decoder/cache_call.h"
@@ -128,8 +129,13 @@ class DecoderLayer final : public NamedModule {
     });
     hidden = ops::add(residual, hidden);
     residual = hidden;
-    hidden = normed(*this, post_attention_layernorm_, hidden, [this](const Tensor& x) { return mlp_(x).tensor(); });
-    return ops::add(residual, hidden);
+    Tensor loads;
+    hidden = normed(*this, post_attention_layernorm_, hidden, [&](const Tensor& x) {
+      LayerResult mlp = LayerResult::of(mlp_(x));
+      loads = std::move(mlp.loads);
+      return std::move(mlp.hidden);
+    });
+    return LayerResult{ops::add(residual, hidden), loads}.value();
   }
 
  private:
@@ -189,6 +195,29 @@ Value DecoderModel::rotary_tables(const Args& args, const Tensor& hidden, const 
   return position_ids.is_none() ? rotary_emb_(hidden) : rotary_emb_(hidden, position_ids);
 }
 
+Value DecoderModel::run_plain(std::size_t layer, const Args& args, const Tensor& hidden) {
+  return result_of_layer(layers_[layer], {args.positional[3], {}}, hidden, args.tensor(1), args.tensor(2));
+}
+
+// The loads of sparse layers add up along the hidden states.
+Value DecoderModel::run_balanced(std::size_t layer, const Args& args) {
+  const LayerResult before = LayerResult::of(args.positional[0]);
+  LayerResult result = LayerResult::of(run_plain(layer, args, before.hidden));
+  if (!result.loads.defined()) {
+    result.loads = before.loads;
+  } else if (before.loads.defined()) {
+    result.loads = ops::add(before.loads, result.loads);
+  }
+  return result.value();
+}
+
+Value DecoderModel::with_router_loss(const Args& args, const LayerResult& result) {
+  const Value& wanted = args.find("router_loss");
+  if (wanted.is_none() || !wanted.flag() || !result.loads.defined()) return norm_(result.hidden);
+  const Shape& s = result.hidden.shape();
+  return std::vector<Tensor>{norm_(result.hidden), router_loss(config_, result.loads, s[0] * s[1])};
+}
+
 Value DecoderModel::forward(const Args& args) {
   Tensor hidden = embeddings(args);
   const auto cache = CacheCall::of(args, hidden.shape(), config_);
@@ -196,13 +225,15 @@ Value DecoderModel::forward(const Args& args) {
   const Tensor &cos = tables.list()[0], &sin = tables.list()[1];
   const Value& ends = args.find("actual_seq_len");
   if (!cache) {
-    hidden = run_layers(layers_, {{std::move(hidden), cos, sin, ends}, {}}, [this](std::size_t i, const Args& a) {
-      return run_layer(layers_[i], {a.positional[3], {}}, a.tensor(0), a.tensor(1), a.tensor(2));
-    });
-    return norm_(hidden);
+    const bool balanced = config_.moe && config_.moe->has_router_loss();
+    Value result = run_layers(layers_, {{std::move(hidden), cos, sin, ends}, {}},
+                              [this, balanced](std::size_t i, const Args& args) {
+                                return balanced ? run_balanced(i, args) : run_plain(i, args, args.tensor(0));
+                              });
+    return balanced ? with_router_loss(args, LayerResult::of(result)) : norm_(result);
   }
   for (std::size_t i = 0; i < layers_.size(); ++i) {
-    hidden = run_layer(layers_[i], {ends, cache->layer(i)}, hidden, cos, sin);
+    hidden = LayerResult::of(result_of_layer(layers_[i], {ends, cache->layer(i)}, hidden, cos, sin)).hidden;
   }
   cache->finish();
   return norm_(hidden);
@@ -212,10 +243,18 @@ DecoderForCausalLM::DecoderForCausalLM(const DecoderConfig& c)
     : NamedModule(class_name(c, "ForCausalLM")),
       config_(c),
       model(register_module("model", std::make_shared<DecoderModel>(c))),
-      lm_head(register_module("lm_head", make_lm_head(c, model.embed_tokens.weight))) {}
+      lm_head(register_module("lm_head", make_lm_head(c, model.embed_tokens.weight))) {
+  if (c.moe && c.moe->has_router_loss()) {
+    attach(std::make_shared<nn::RouterLoss>(nn::RouterLoss{c.moe->router_aux_loss_coef}));
+  }
+}
 
 Value DecoderForCausalLM::forward(const Args& args) {
-  if (args.find("logits_to_keep").is_none()) return logits_or_loss(*lm_head, args, model.call(args).tensor());
+  if (args.find("logits_to_keep").is_none()) {
+    const Value body = model.call(args);
+    if (body.is_tensor()) return logits_or_loss(*lm_head, args, body.tensor());
+    return nn::ValueList{logits_or_loss(*lm_head, args, body.list()[0].tensor()), body.list()[1]};
+  }
   const KeptLogits kept(args, input_shape(args), config_);
   return lm_head(kept.of(model.call(args)));
 }

@@ -4,6 +4,7 @@
 // Call     model(input_ids int32 or int64 [B,S]), or instead with the named argument inputs_embeds [B,S,hidden_size],
 //          which a multimodal model assembles from embed_tokens and other sources; position_ids,
 //          actual_seq_len, past_key_values and its related arguments as in decoder.h.
+//          router_loss true: as in engine/nn/router_loss.h, without a cache.
 // Errors   ConfigError for neither or both of them, or for more positions than longest_sequence().
 #pragma once
 
@@ -15,6 +16,8 @@
 #include "models/decoder/named_module.h"
 
 namespace loom::models {
+
+struct LayerResult;
 
 // Qwen2Model, LlamaModel, ...: -> the last hidden state [B,S,hidden_size], normed.
 class DecoderModel final : public NamedModule {
@@ -28,6 +31,9 @@ class DecoderModel final : public NamedModule {
 
  private:
   Tensor embeddings(const nn::Args& args);
+  nn::Value run_plain(std::size_t layer, const nn::Args& args, const Tensor& hidden);
+  nn::Value run_balanced(std::size_t layer, const nn::Args& args);
+  nn::Value with_router_loss(const nn::Args& args, const LayerResult& result);
   nn::Value rotary_tables(const nn::Args& args, const Tensor& hidden, const std::optional<CacheCall>& cache);
 
   const DecoderConfig config_;

@@ -119,6 +119,10 @@ ConfigReader section(const ConfigReader& reader, std::string_view key) {
 DecoderConfig read_text(const ConfigReader& reader) {
   const DecoderConfig config = read_decoder_config(reader);
   if (config.family == DecoderFamily::kGpt2) reader.reject("model_type", "a decoder with rotary positions is expected");
+  if (config.moe && config.moe->has_router_loss()) {
+    reader.reject("output_router_logits",
+                  "the routers' load-balancing loss is built for models of text alone; set it to false");
+  }
   return config;
 }
 

@@ -62,6 +62,18 @@ TEST(MoeConfig, IsReadFromTheReferencesAndWrittenBackEqual) {
   EXPECT_FALSE(json.contains("moe_intermediate_size"));
 }
 
+// As in transformers: the coefficient alone changes nothing.
+TEST(MoeConfig, HasARouterLossIfTheLogitsAreOutputAndItsCoefficientIsNotZero) {
+  const auto has_loss = [](const std::string& keys) { return parse(kQwen2Moe + keys).moe->has_router_loss(); };
+  EXPECT_FALSE(has_loss(""));
+  EXPECT_FALSE(has_loss(R"(, "router_aux_loss_coef": 0.01)"));
+  EXPECT_FALSE(has_loss(R"(, "router_aux_loss_coef": 0, "output_router_logits": true)"));
+  EXPECT_TRUE(has_loss(R"(, "output_router_logits": true)"));
+  const DecoderConfig config = parse(kMixtral + R"(, "output_router_logits": true)");
+  EXPECT_TRUE(config.moe->has_router_loss());
+  EXPECT_TRUE(parse_decoder_json(to_json(config), "config.json") == config) << to_json(config);
+}
+
 TEST(MoeConfig, RefusesWhatWouldChangeTheArithmetic) {
   EXPECT_EQ(error_of(kMixtral + R"(, "sliding_window": 4096)"),
             "config.json: sliding_window is 4096; sliding windows are not built, set it to null");
@@ -71,10 +83,6 @@ TEST(MoeConfig, RefusesWhatWouldChangeTheArithmetic) {
             "config.json: num_experts is 4; the file also says num_local_experts is 8");
   EXPECT_EQ(error_of(kQwen2Moe + R"(, "use_sliding_window": true)"),
             "config.json: sliding_window is 32768; sliding windows are not built, set use_sliding_window to false");
-  EXPECT_EQ(
-      error_of(kQwen2Moe + R"(, "output_router_logits": true)"),
-      "config.json: output_router_logits is true; the routers' load-balancing loss, which it adds to the loss, is "
-      "not built; set it to false");
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "engine/core/error.h"
 #include "engine/device/recorder.h"
 #include "engine/tensor/ops/moe.h"
+#include "engine/tensor/ops/routing.h"
 #include "tests/support/issued.h"
 #include "tests/tensor/tensors.h"
 
@@ -65,7 +66,8 @@ class MoeOperators : public ::testing::Test {
 TEST_F(MoeOperators, RouteByTheSoftmaxOverAllExperts) {
   const Doubles logits = normals(kTokens * kExperts, 1);
   for (const bool renormalize : {false, true}) {
-    const ops::Routing routing = ops::route_top_k(test::constant(logits, {kTokens, kExperts}), kChoices, renormalize);
+    const ops::Routing routing =
+        ops::route(test::constant(logits, {kTokens, kExperts}), {.k = kChoices, .renormalize = renormalize});
     const Indices experts = routing.experts.to_vector<std::int64_t>();
     const Doubles weights = test::values(routing.weights);
     for (std::size_t t = 0; t < kTokens; ++t) {
@@ -86,7 +88,7 @@ TEST_F(MoeOperators, RouteByTheSoftmaxOverAllExperts) {
 // Probabilities 0.12497 and, of logit 0.251953, 0.12521: in bf16 both would be 0.125, and expert 0 would be first.
 TEST_F(MoeOperators, RouteInFp32AndRoundTheWeightsToTheTypeOfTheLogits) {
   const std::vector<float> logits{0.25f, 0.251953125f, 0.25f, 0.25f, 0.25f, 0.25f, 0.25f, 0.25f};
-  const ops::Routing routing = ops::route_top_k(Tensor::from(logits, {1, 8}, DType::kBF16), 2, false);
+  const ops::Routing routing = ops::route(Tensor::from(logits, {1, 8}, DType::kBF16), {.k = 2});
   EXPECT_EQ(routing.weights.dtype(), DType::kBF16);
   EXPECT_EQ(routing.experts.to_vector<std::int64_t>(), (Indices{1, 0}));
   EXPECT_EQ(test::values(routing.weights), (Doubles{0.125, 0.125}));
@@ -95,14 +97,14 @@ TEST_F(MoeOperators, RouteInFp32AndRoundTheWeightsToTheTypeOfTheLogits) {
 TEST_F(MoeOperators, GiveTheRouterItsGradient) {
   for (const bool renormalize : {false, true}) {
     const Tensor logits = leaf(normals(kTokens * kExperts, 1), {kTokens, kExperts});
-    expect_gradients({logits}, [&] { return ops::route_top_k(logits, kChoices, renormalize).weights; });
+    expect_gradients({logits}, [&] { return ops::route(logits, {.k = kChoices, .renormalize = renormalize}).weights; });
   }
 }
 
 // Weights that sum to 1 have no gradient along themselves: of one expert alone none at all.
 TEST_F(MoeOperators, OfOneRenormalisedChoiceTheWeightIsOneAndHasNoGradient) {
   const Tensor logits = leaf(normals(kTokens * kExperts, 1), {kTokens, kExperts});
-  const Tensor weights = ops::route_top_k(logits, 1, true).weights;
+  const Tensor weights = ops::route(logits, {.k = 1, .renormalize = true}).weights;
   EXPECT_EQ(test::values(weights), Doubles(kTokens, 1.0));
   autograd::backward(weighted_sum(weights));
   EXPECT_EQ(test::grad(logits), Doubles(kTokens * kExperts, 0.0));
@@ -177,11 +179,11 @@ TEST_F(MoeOperators, EqualADenseComputationOfAllExperts) {
   const Tensor x = leaf(normals(kTokens * kDim, 2), {kTokens, kDim});
   const Tensor weight = leaf(normals(kExperts * kOut * kDim, 3), {kExperts, kOut, kDim});
   const Function layer = [&] {
-    const ops::Routing routing = ops::route_top_k(logits, kChoices, true);
+    const ops::Routing routing = ops::route(logits, {.k = kChoices, .renormalize = true});
     const ops::ExpertRows rows = ops::sort_by_expert(routing.experts, kExperts);
     return ops::combine_tokens(ops::grouped_linear(ops::gather_tokens(x, rows), weight, rows), routing.weights, rows);
   };
-  const ops::Routing routing = ops::route_top_k(logits, kChoices, true);
+  const ops::Routing routing = ops::route(logits, {.k = kChoices, .renormalize = true});
   const Doubles w = test::values(routing.weights), a = test::values(x), matrices = test::values(weight);
   const Indices experts = routing.experts.to_vector<std::int64_t>();
   Doubles want(kTokens * kOut);
@@ -196,6 +198,90 @@ TEST_F(MoeOperators, EqualADenseComputationOfAllExperts) {
   expect_gradients({logits, x, weight}, layer);
 }
 
+// Of 12 choices, 4 experts take 2 each.
+TEST_F(MoeOperators, GiveDroppedChoicesNeitherAShareNorAGradientPaddedOrNot) {
+  const Tensor logits = leaf(normals(kTokens * kExperts, 1), {kTokens, kExperts});
+  const Tensor x = leaf(normals(kTokens * kDim, 2), {kTokens, kDim});
+  const Tensor weight = leaf(normals(kExperts * kOut * kDim, 3), {kExperts, kOut, kDim});
+  const auto layer = [&](bool padded) {
+    const ops::Routing routing =
+        ops::drop_beyond_capacity(ops::route(logits, {.k = kChoices}), 2, ops::DropPolicy::kProbability);
+    const ops::ExpertRows rows = ops::sort_by_expert(routing.experts, kExperts, {2, padded});
+    EXPECT_EQ(rows.row_slots.numel(), 8);
+    return ops::combine_tokens(ops::grouped_linear(ops::gather_tokens(x, rows), weight, rows), routing.weights, rows);
+  };
+  const ops::Routing routing =
+      ops::drop_beyond_capacity(ops::route(logits, {.k = kChoices}), 2, ops::DropPolicy::kProbability);
+  const Indices experts = routing.experts.to_vector<std::int64_t>();
+  const Doubles weights = test::values(routing.weights), from = test::values(x), w = test::values(weight);
+  Doubles want(kTokens * kOut);
+  std::int64_t dropped = 0;
+  for (std::size_t slot = 0; slot < experts.size(); ++slot) {
+    if (experts[slot] < 0) {
+      ++dropped;
+      EXPECT_EQ(weights[slot], 0.0);
+      continue;
+    }
+    for (std::size_t n = 0; n < kOut; ++n) {
+      for (std::size_t i = 0; i < kDim; ++i) {
+        want[slot / kChoices * kOut + n] += weights[slot] * from[slot / kChoices * kDim + i] *
+                                            w[(static_cast<std::size_t>(experts[slot]) * kOut + n) * kDim + i];
+      }
+    }
+  }
+  EXPECT_GE(dropped, 4);
+  for (const bool padded : {false, true}) {
+    const Doubles y = test::values(layer(padded));
+    for (std::size_t i = 0; i < y.size(); ++i) EXPECT_NEAR(y[i], want[i], 1e-13);
+  }
+  expect_gradients({logits, x, weight}, [&] { return layer(true); });
+}
+
+TEST_F(MoeOperators, GiveEveryRouterItsGradient) {
+  using enum ops::RouterScore;
+  for (const ops::RouterOptions& options :
+       {ops::RouterOptions{.k = 2, .score = kSoftmaxOfChosen, .scale = 1.5},
+        ops::RouterOptions{.k = 2, .score = kSigmoid, .renormalize = true, .scale = 2.5},
+        ops::RouterOptions{.k = 2, .score = kSigmoid, .groups = 2, .best_groups = 1, .best_in_group = 2}}) {
+    const Tensor logits = leaf(normals(kTokens * kExperts, 1), {kTokens, kExperts});
+    expect_gradients({logits}, [&] { return ops::route(logits, options).weights; });
+  }
+}
+
+// With probabilities of 1 / E every expert has its share: Megatron's loss is then its coefficient, Hugging Face's k
+// times that.
+TEST_F(MoeOperators, GiveHuggingFacesBalanceLossKTimesMegatrons) {
+  const Tensor logits = Tensor::zeros({kTokens, kExperts}, DType::kF64);
+  const Tensor sums = ops::probability_sums(ops::balance_probabilities(logits, ops::RouterScore::kSoftmax));
+  const Tensor counts = ops::count_choices(choices(), kExperts, DType::kF64);
+  EXPECT_EQ(test::values(counts), (Doubles{4, 4, 0, 4}));
+  constexpr double t = kTokens;
+  EXPECT_DOUBLE_EQ(ops::balance_loss(sums, counts, kExperts / (kChoices * t * t)).item(), 1.0);
+  EXPECT_DOUBLE_EQ(ops::balance_loss(sums, counts, kExperts / (t * t)).item(), kChoices);
+}
+
+TEST_F(MoeOperators, MoveTheBiasOfAnExpertAgainstItsLoadAndKeepItAtTheMean) {
+  const Tensor bias = Tensor::from(Doubles{0.5, 0, -1, 0.25}, {4});
+  ops::update_expert_bias(bias, Tensor::from(Doubles{4, 2, 0, 2}, {4}), 0.125);
+  EXPECT_EQ(test::values(bias), (Doubles{0.375, 0, -0.875, 0.25}));
+}
+
+TEST_F(MoeOperators, RefuseRoutersThatCannotChoose) {
+  const auto refused = [](const ops::RouterOptions& options, const Shape& bias, const std::string& text) {
+    const auto call = [&] {
+      ops::route(Tensor::zeros({2, 8}, DType::kF32), options,
+                 bias.ndim() == 0 ? Tensor{} : Tensor::zeros(bias, DType::kF32));
+    };
+    EXPECT_THAT(call, ThrowsMessage<ModelError>(StrEq("[rank 0] route: " + text)));
+  };
+  refused({.k = 2}, {7}, "a bias [7] for 8 experts; one for each is needed");
+  refused({.k = 2, .groups = 3}, {}, "8 experts in 3 groups; the groups have equal sizes");
+  refused({.k = 5, .groups = 4, .best_groups = 2}, {},
+          "5 experts of the best 2 of 4 groups of 2; so many groups have to hold them");
+  refused({.k = 2, .groups = 4, .best_groups = 2, .best_in_group = 3}, {},
+          "a group's score is of its 3 best experts, and it has 2; choose 1 to all");
+}
+
 TEST_F(MoeOperators, RefuseShapesThatDoNotFit) {
   const auto expect_refused = [](const std::function<void()>& call, const std::string& text) {
     EXPECT_THAT(call, ThrowsMessage<ModelError>(StrEq("[rank 0] " + text)));
@@ -203,9 +289,9 @@ TEST_F(MoeOperators, RefuseShapesThatDoNotFit) {
   const auto fp32 = [](const Shape& shape) { return Tensor::zeros(shape, DType::kF32); };
   expect_refused(
       [&] {
-        ops::route_top_k(fp32({2, 4}), 5, false);
+        ops::route(fp32({2, 4}), {.k = 5});
       },
-      "route_top_k: 5 of [2, 4]; logits are [tokens, experts], and each token has 1 to all of the experts");
+      "route: 5 of [2, 4]; logits are [tokens, experts], and each token has 1 to all of the experts");
   expect_refused(
       [&] {
         ops::sort_by_expert(fp32({2, 4}), 4);
@@ -288,7 +374,7 @@ TEST(MoeOperatorsDryRun, HasTheShapesAndTheCostsOfBalancedRouting) {
     const Tensor logits = Tensor::empty({tokens, kExperts}, DType::kBF16);
     const Tensor x = Tensor::empty({tokens, kDim}, DType::kBF16);
     const Tensor weight = Tensor::empty({kExperts, kOut, kDim}, DType::kBF16);
-    const ops::Routing routing = ops::route_top_k(logits, kChoices, true);
+    const ops::Routing routing = ops::route(logits, {.k = kChoices, .renormalize = true});
     const ops::ExpertRows rows = ops::sort_by_expert(routing.experts, kExperts);
     return ops::combine_tokens(ops::grouped_linear(ops::gather_tokens(x, rows), weight, rows), routing.weights, rows);
   };
@@ -308,7 +394,7 @@ TEST(MoeOperatorsDryRun, HoldsTheBytesOfARun) {
     const Tensor x = Tensor::zeros(shape, DType::kF32).set_requires_grad(true);
     const Tensor weight = Tensor::zeros({8, 48, 32}, DType::kF32).set_requires_grad(true);
     const Tensor logits = Tensor::zeros({64, 8}, DType::kF32).set_requires_grad(true);
-    const ops::Routing routing = ops::route_top_k(logits, 3, true);
+    const ops::Routing routing = ops::route(logits, {.k = 3, .renormalize = true});
     const ops::ExpertRows rows = ops::sort_by_expert(routing.experts, 8);
     const Tensor y =
         ops::combine_tokens(ops::grouped_linear(ops::gather_tokens(x, rows), weight, rows), routing.weights, rows);

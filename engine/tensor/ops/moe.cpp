@@ -1,47 +1,17 @@
 #include "engine/tensor/ops/moe.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "engine/core/rounding.h"
 #include "engine/kernels/gemm.h"
 #include "engine/kernels/routing.h"
 #include "engine/kernels/row_products.h"
-#include "engine/tensor/ops/blocks.h"
 #include "engine/tensor/ops/decoding.h"
 #include "engine/tensor/ops/support.h"
 
 namespace loom::ops {
 namespace {
-
-Tensor chosen_experts(const Tensor& probs, std::int64_t k) {
-  const std::int64_t tokens = probs.shape()[0], experts = probs.shape()[1];
-  Tensor choices = Tensor::empty({tokens, k}, DType::kI64);
-  launch("top_k", pass_cost(static_cast<double>(probs.numel()), {probs}, {choices}),
-         [&] { kernels::top_k(probs.dtype(), tokens, experts, k, probs.raw(), choices.data<std::int64_t>()); });
-  return choices;
-}
-
-Tensor routing_weights(const Tensor& probs, const Tensor& choices, DType dtype, bool renormalize) {
-  const kernels::RoutingWeights op{probs.shape()[0], probs.shape()[1], choices.shape()[1], renormalize};
-  Tensor weights = Tensor::empty(choices.shape(), dtype);
-  launch("routing_weights", pass_cost(2.0 * static_cast<double>(weights.numel()), {weights, choices}, {weights}), [&] {
-    kernels::routing_weights_forward(dtype, op, probs.raw(), choices.data<std::int64_t>(), weights.raw());
-  });
-  autograd::record("routing_weights", {probs}, {probs, choices}, {weights},
-                   [op, dtype](Saved saved, const Grads& grads, const Needs&) -> Grads {
-                     const Tensor &probs = saved[0], &choices = saved[1], &dweights = grads[0];
-                     Tensor dprobs = Tensor::empty(probs.shape(), probs.dtype());
-                     launch("routing_weights_grad",
-                            pass_cost(4.0 * static_cast<double>(dweights.numel()), {dweights, choices}, {dprobs}), [&] {
-                              kernels::routing_weights_backward(dtype, op, probs.raw(), choices.data<std::int64_t>(),
-                                                                dweights.raw(), dprobs.raw());
-                            });
-                     return {dprobs};
-                   });
-  return weights;
-}
-
-// --- products by expert ---
 
 // An expert's rows.
 struct Range {
@@ -67,6 +37,13 @@ std::int64_t used_experts(const Tensor& offsets, std::int64_t rows) {
 std::byte* row_at(const Tensor& x, std::int64_t row) {
   const std::int64_t row_bytes = x.shape().row_elems() * element_bytes(x.dtype());
   return static_cast<std::byte*>(x.raw()) + row * row_bytes;
+}
+
+// Rows behind those of the last expert are no token's.
+void zero_rows_behind(const Tensor& y, const Tensor& offsets) {
+  const std::int64_t used = offsets.data<std::int64_t>()[expert_count(offsets)];
+  const std::int64_t bytes = y.shape().row_elems() * element_bytes(y.dtype());
+  std::memset(row_at(y, used), 0, static_cast<std::size_t>((y.shape()[0] - used) * bytes));
 }
 
 double product_flops(const Tensor& x, std::int64_t n) { return 2.0 * static_cast<double>(x.numel() * n); }
@@ -104,6 +81,7 @@ void multiply_rows(std::string_view name, kernels::Gemm op, const Tensor& x, con
       }
       kernels::gemm(op, row_at(x, range.begin), row_at(weight, e), row_at(y, range.begin));
     }
+    zero_rows_behind(y, offsets);
   });
 }
 
@@ -136,25 +114,19 @@ void check_rows(std::string_view op, const Tensor& x, const ExpertRows& rows) {
 
 }  // namespace
 
-Routing route_top_k(const Tensor& logits, std::int64_t k, bool renormalize) {
-  check_model(logits.shape().ndim() == 2 && k >= 1 && k <= logits.shape()[1],
-              "route_top_k: {} of {}; logits are [tokens, experts], and each token has 1 to all of the experts", k,
-              to_string(logits.shape()));
-  const Tensor probs = softmax_in_statistics(logits);
-  const Tensor choices = chosen_experts(probs, k);
-  return {routing_weights(probs, choices, logits.dtype(), renormalize), choices};
-}
-
-ExpertRows sort_by_expert(const Tensor& experts, std::int64_t num_experts) {
+ExpertRows sort_by_expert(const Tensor& experts, std::int64_t num_experts, const ExpertCapacity& capacity) {
   check_model(experts.shape().ndim() == 2 && experts.dtype() == DType::kI64 && num_experts >= 1,
               "sort_by_expert: {} {} among {} experts; choices are int64 [tokens, k], of at least one expert",
               name(experts.dtype()), to_string(experts.shape()), num_experts);
-  ExpertRows rows{Tensor::empty({num_experts + 1}, DType::kI64), Tensor::empty({experts.numel()}, DType::kI64),
+  const std::int64_t slots = experts.numel(), most = num_experts * capacity.tokens;
+  const std::int64_t count = capacity.tokens == 0 ? slots : capacity.padded ? most : std::min(slots, most);
+  const kernels::ExpertOrder op{experts.shape()[0], experts.shape()[1], num_experts, count,
+                                capacity.padded ? capacity.tokens : 0};
+  ExpertRows rows{Tensor::empty({num_experts + 1}, DType::kI64), Tensor::empty({count}, DType::kI64),
                   Tensor::empty(experts.shape(), DType::kI64)};
   launch("sort_by_expert", pass_cost(0, {experts}, {rows.offsets, rows.row_slots, rows.token_rows}), [&] {
-    kernels::sort_by_expert(experts.shape()[0], experts.shape()[1], num_experts, experts.data<std::int64_t>(),
-                            rows.offsets.data<std::int64_t>(), rows.row_slots.data<std::int64_t>(),
-                            rows.token_rows.data<std::int64_t>());
+    kernels::sort_by_expert(op, experts.data<std::int64_t>(), rows.offsets.data<std::int64_t>(),
+                            rows.row_slots.data<std::int64_t>(), rows.token_rows.data<std::int64_t>());
   });
   return rows;
 }
@@ -163,22 +135,18 @@ Tensor gather_tokens(const Tensor& x, const ExpertRows& rows) {
   const std::int64_t tokens = rows.token_rows.shape()[0], k = rows.token_rows.shape()[1];
   check_model(x.shape().ndim() == 2 && x.shape()[0] == tokens,
               "gather_tokens: {} for {} tokens; [tokens, dim] is needed", to_string(x.shape()), tokens);
-  const std::int64_t dim = x.shape()[1];
-  Tensor y = Tensor::empty({tokens * k, dim}, x.dtype());
-  launch("gather_tokens", pass_cost(0, {y, rows.row_slots}, {y}), [&] {
-    kernels::gather_tokens({x.dtype(), tokens, k, dim}, x.raw(), rows.row_slots.data<std::int64_t>(), y.raw());
-  });
-  autograd::record("gather_tokens", {x}, {rows.token_rows}, {y},
-                   [tokens, k, dim](Saved saved, const Grads& grads, const Needs&) -> Grads {
-                     const Tensor &token_rows = saved[0], &dy = grads[0];
-                     Tensor dx = Tensor::empty({tokens, dim}, dy.dtype());
-                     launch("gather_tokens_grad", pass_cost(static_cast<double>(dy.numel()), {dy, token_rows}, {dx}),
-                            [&] {
-                              kernels::gather_tokens_backward({dy.dtype(), tokens, k, dim}, dy.raw(),
-                                                              token_rows.data<std::int64_t>(), dx.raw());
-                            });
-                     return {dx};
-                   });
+  const kernels::TokenRows op{x.dtype(), tokens, k, rows.row_slots.numel(), x.shape()[1]};
+  Tensor y = Tensor::empty({op.rows, op.dim}, x.dtype());
+  launch("gather_tokens", pass_cost(0, {y, rows.row_slots}, {y}),
+         [&] { kernels::gather_tokens(op, x.raw(), rows.row_slots.data<std::int64_t>(), y.raw()); });
+  autograd::record(
+      "gather_tokens", {x}, {rows.token_rows}, {y}, [op](Saved saved, const Grads& grads, const Needs&) -> Grads {
+        const Tensor &token_rows = saved[0], &dy = grads[0];
+        Tensor dx = Tensor::empty({op.tokens, op.dim}, dy.dtype());
+        launch("gather_tokens_grad", pass_cost(static_cast<double>(dy.numel()), {dy, token_rows}, {dx}),
+               [&] { kernels::gather_tokens_backward(op, dy.raw(), token_rows.data<std::int64_t>(), dx.raw()); });
+        return {dx};
+      });
   return y;
 }
 
@@ -217,29 +185,29 @@ Tensor combine_tokens(const Tensor& x, const Tensor& weights, const ExpertRows& 
   check_model(weights.shape() == rows.token_rows.shape() && weights.dtype() == x.dtype(),
               "combine_tokens: {} {} with weights {} {}; weights are [tokens, k] in the dtype of the rows",
               name(x.dtype()), to_string(x.shape()), name(weights.dtype()), to_string(weights.shape()));
-  const std::int64_t tokens = weights.shape()[0], k = weights.shape()[1], dim = x.shape()[1];
-  Tensor y = Tensor::empty({tokens, dim}, x.dtype());
+  const kernels::TokenRows op{x.dtype(), weights.shape()[0], weights.shape()[1], x.shape()[0], x.shape()[1]};
+  Tensor y = Tensor::empty({op.tokens, op.dim}, x.dtype());
   launch("combine_tokens", pass_cost(2.0 * static_cast<double>(x.numel()), {x, weights, rows.token_rows}, {y}), [&] {
-    kernels::combine_tokens({x.dtype(), tokens, k, dim}, x.raw(), weights.raw(), rows.row_slots.data<std::int64_t>(),
+    kernels::combine_tokens(op, x.raw(), weights.raw(), rows.row_slots.data<std::int64_t>(),
                             rows.token_rows.data<std::int64_t>(), y.raw());
   });
   const Tensor none;
-  autograd::record("combine_tokens", {x, weights},
-                   {weights.requires_grad() ? x : none, x.requires_grad() ? weights : none, rows.row_slots}, {y},
-                   [=](Saved saved, const Grads& grads, const Needs& needs) -> Grads {
-                     const Tensor &x = saved[0], &weights = saved[1], &row_slots = saved[2], &dy = grads[0];
-                     Grads result(2);
-                     if (needs[0]) result[0] = Tensor::empty({tokens * k, dim}, dy.dtype());
-                     if (needs[1]) result[1] = Tensor::empty({tokens, k}, dy.dtype());
-                     const Cost cost = pass_cost(3.0 * static_cast<double>(tokens * k * dim),
-                                                 {x, weights, row_slots, dy}, {result[0], result[1]});
-                     launch("combine_tokens_grad", cost, [&] {
-                       kernels::combine_tokens_backward({dy.dtype(), tokens, k, dim}, raw_or_null(x),
-                                                        raw_or_null(weights), row_slots.data<std::int64_t>(), dy.raw(),
-                                                        raw_or_null(result[0]), raw_or_null(result[1]));
-                     });
-                     return result;
-                   });
+  autograd::record(
+      "combine_tokens", {x, weights},
+      {weights.requires_grad() ? x : none, x.requires_grad() ? weights : none, rows.row_slots}, {y},
+      [op](Saved saved, const Grads& grads, const Needs& needs) -> Grads {
+        const Tensor &x = saved[0], &weights = saved[1], &row_slots = saved[2], &dy = grads[0];
+        Grads result(2);
+        if (needs[0]) result[0] = Tensor::empty({op.rows, op.dim}, dy.dtype());
+        if (needs[1]) result[1] = Tensor::empty({op.tokens, op.k}, dy.dtype());
+        const Cost cost =
+            pass_cost(3.0 * static_cast<double>(op.rows * op.dim), {x, weights, row_slots, dy}, {result[0], result[1]});
+        launch("combine_tokens_grad", cost, [&] {
+          kernels::combine_tokens_backward(op, raw_or_null(x), raw_or_null(weights), row_slots.data<std::int64_t>(),
+                                           dy.raw(), raw_or_null(result[0]), raw_or_null(result[1]));
+        });
+        return result;
+      });
   return y;
 }
 

@@ -1,7 +1,8 @@
-// Operators of mixture-of-experts layers: routing, tokens ordered by expert, one matrix product an expert.
+// Operators of mixture-of-experts layers after the router (routing.h): tokens ordered by expert, one matrix product an
+// expert, and the way back.
 //
-// Letters  T tokens, E experts, k experts a token, H and N row lengths; R = T * k rows, one for each token and expert
-//          it goes to.
+// Letters  T tokens, E experts, k experts a token, H and N row lengths; R rows: T * k, one for each token and expert it
+//          goes to, unless experts have a capacity.
 // Work     tokens are gathered by expert, and an expert's product runs over its own tokens only: no expert computes a
 //          token that did not choose it. An expert without tokens does nothing and has a gradient of zeros.
 // Bits     sums over a token's experts run in order of expert in fp32 (fp64) and are rounded once; nothing depends on
@@ -15,23 +16,21 @@
 
 namespace loom::ops {
 
-// logits [T, E] -> the k experts of largest probability: softmax over all E in fp32 (fp64); of equal ones the lowest
-// index; `renormalize`: a token's weights are divided by their sum. `weights` are in the dtype of the logits and carry
-// the gradient.
-struct Routing {
-  Tensor weights;  // [T, k], largest first
-  Tensor experts;  // [T, k]
-};
-Routing route_top_k(const Tensor& logits, std::int64_t k, bool renormalize);
-
-// The order of rows: by expert, inside an expert by token.
+// The order of rows: by expert, inside an expert by token. Rows behind those of the last expert are zero, and so are
+// the rows of padding.
 struct ExpertRows {
   Tensor offsets;     // [E + 1]: expert e has rows offsets[e] ... offsets[e + 1] - 1
-  Tensor row_slots;   // [R]: t * k + j where the row is choice j of token t
-  Tensor token_rows;  // [T, k]: each token's rows, ascending
+  Tensor row_slots;   // [R]: t * k + j where the row is choice j of token t; -1 where it is no token's
+  Tensor token_rows;  // [T, k]: each token's rows, ascending; then -1 for each choice that was dropped
 };
-// Throws InvariantError for an expert outside [0, num_experts).
-ExpertRows sort_by_expert(const Tensor& experts, std::int64_t num_experts);
+// The most tokens of an expert; drop_beyond_capacity() drops the others (routing.h).
+struct ExpertCapacity {
+  std::int64_t tokens = 0;  // 0: there is no limit
+  bool padded = false;      // every expert has that many rows
+};
+// R is T * k without a capacity; with one at most E * capacity, and exactly that where it is padded. Throws ModelError
+// for an expert outside [0, num_experts) that is not -1, a dropped choice.
+ExpertRows sort_by_expert(const Tensor& experts, std::int64_t num_experts, const ExpertCapacity& capacity = {});
 
 // x [T, H] -> [R, H].
 Tensor gather_tokens(const Tensor& x, const ExpertRows& rows);
