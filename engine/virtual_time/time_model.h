@@ -21,6 +21,8 @@
 //                         the legs overlap: the longest + (the sum of the others) / pipeline_chunks.
 //                         An all-to-all has nothing to share out: each level moves what stays within it (S over the
 //                         members of the farther ones), and the longest leg is its time.
+//                         A message passes one link: latency + S / B(S), over the devices of the domain - 1 on a full
+//                         mesh. Those of a ring pass at once; the slowest level that the ring crosses is its time.
 //
 // Kernels  are known by their names where the profile gives them a relative rate or measured points. The formula
 //          follows from the cost alone: its unit, and its work where attention goes backward or a copy goes to the
