@@ -28,10 +28,10 @@ std::string_view kind_name(CallKind kind) {
       return "share";
     case CallKind::kSplit:
       return "making of groups";
-    case CallKind::kGather:
-      return "gather";
-    case CallKind::kScatter:
-      return "scatter";
+    case CallKind::kAllToAll:
+      return "all_to_all";
+    case CallKind::kSendRecv:
+      return "send_recv";
   }
   return "call";
 }
@@ -55,6 +55,10 @@ bool same_op(ReduceOp a, ReduceOp b) {
 std::string last_entered(const Missing& missing) {
   return missing.last_entered.empty() ? "it has entered no collective" : "it last entered " + missing.last_entered;
 }
+
+// Whether `call` has a message to, and from, `peer`.
+bool sends_to(const Call& call, int peer) { return call.kind == CallKind::kAllToAll || call.to == peer; }
+bool receives_from(const Call& call, int peer) { return call.kind == CallKind::kAllToAll || call.from == peer; }
 
 Call bare(CallKind kind, std::string_view tag) {
   Call call;
@@ -87,16 +91,6 @@ Call Call::all_gather(std::span<const GatherPart> parts, std::string_view tag) {
   return call;
 }
 
-Call Call::rooted(CallKind kind, std::span<const RootedPart> parts, std::string_view tag) {
-  Call call = bare(kind, tag);
-  call.layout = kDigestSeed;
-  for (const RootedPart& part : parts) {
-    call.bytes += part.bytes;
-    call.layout = digest(&part.bytes, sizeof part.bytes, digest(&part.root, sizeof part.root, call.layout));
-  }
-  return call;
-}
-
 Call Call::reduction(CallKind kind, std::int64_t elems, DType dtype, ReduceOp op, std::string_view tag) {
   Call call = bare(kind, tag);
   call.bytes = static_cast<std::uint64_t>(elems) * element_bytes(dtype);
@@ -122,6 +116,17 @@ Call Call::broadcast(std::size_t bytes, int root, std::string_view tag) {
   Call call = bare(CallKind::kBroadcast, tag);
   call.bytes = bytes;
   call.root = root;
+  return call;
+}
+
+Call Call::all_to_all(std::string_view tag) { return bare(CallKind::kAllToAll, tag); }
+
+Call Call::send_recv(int to, std::size_t sent, int from, std::size_t expected, std::string_view tag) {
+  Call call = bare(CallKind::kSendRecv, tag);
+  call.sent = sent;
+  call.expected = expected;
+  call.to = to;
+  call.from = from;
   return call;
 }
 
@@ -165,7 +170,11 @@ WireCall to_wire(const Call& call) {
   wire.bytes = call.bytes;
   wire.layout = call.layout;
   wire.factor = call.op.factor;
+  wire.sent = call.sent;
+  wire.expected = call.expected;
   wire.root = call.root;
+  wire.to = call.to;
+  wire.from = call.from;
   wire.kind = call.kind;
   wire.dtype = call.dtype;
   wire.reduce = call.op.kind;
@@ -182,6 +191,10 @@ Call from_wire(const WireCall& wire) {
   call.dtype = wire.dtype;
   call.op = {wire.reduce, wire.factor};
   call.root = wire.root;
+  call.sent = wire.sent;
+  call.expected = wire.expected;
+  call.to = wire.to;
+  call.from = wire.from;
   return call;
 }
 
@@ -195,7 +208,12 @@ std::string group_label(std::string_view name, std::span<const int> ranks) {
   return fmt::format("group '{}' ({} {})", name, ranks.size() == 1 ? "rank" : "ranks", list_ranks(ranks));
 }
 
-std::string describe(const Call& call) { return fmt::format("{} '{}'", kind_name(call.kind), call.tag); }
+std::string describe(const Call& call) {
+  if (call.kind != CallKind::kSendRecv) return fmt::format("{} '{}'", kind_name(call.kind), call.tag);
+  if (call.from == ProcessGroup::kNobody) return fmt::format("send '{}' to rank {}", call.tag, call.to);
+  if (call.to == ProcessGroup::kNobody) return fmt::format("recv '{}' from rank {}", call.tag, call.from);
+  return fmt::format("send_recv '{}' to rank {} and from rank {}", call.tag, call.to, call.from);
+}
 
 std::string where(int rank, const Call& call, std::string_view group_label) {
   return fmt::format("[rank {}] {} in {}: ", rank, describe(call), group_label);
@@ -206,7 +224,17 @@ std::optional<std::string> difference(int my_rank, const Call& mine, int their_r
     return fmt::format("rank {} asks for {}, rank {} for {}; all members must make the same calls in the same order",
                        my_rank, my_value, their_rank, their_value);
   };
-  if (mine.kind != theirs.kind || mine.tag != theirs.tag) return differ(describe(mine), describe(theirs));
+  const bool sends = sends_to(mine, their_rank), receives = receives_from(mine, their_rank);
+  if (mine.kind != theirs.kind || mine.tag != theirs.tag || sends != receives_from(theirs, my_rank) ||
+      receives != sends_to(theirs, my_rank)) {
+    return differ(describe(mine), describe(theirs));
+  }
+  if (sends && mine.sent != theirs.expected) {
+    return count_difference(my_rank, mine.sent, their_rank, theirs.expected);
+  }
+  if (receives && theirs.sent != mine.expected) {
+    return count_difference(their_rank, theirs.sent, my_rank, mine.expected);
+  }
   if (mine.dtype != theirs.dtype) return differ(name(mine.dtype), name(theirs.dtype));
   if (mine.bytes != theirs.bytes) {
     return differ(fmt::format("{} bytes", mine.bytes), fmt::format("{} bytes", theirs.bytes));
@@ -220,6 +248,12 @@ std::optional<std::string> difference(int my_rank, const Call& mine, int their_r
     return differ(fmt::format("root {}", mine.root), fmt::format("root {}", theirs.root));
   }
   return std::nullopt;
+}
+
+std::string count_difference(int sender, std::uint64_t sent, int receiver, std::uint64_t expected) {
+  return fmt::format(
+      "rank {} sends {} bytes to rank {}, which expects {}; sender and receiver must give the same bytes", sender, sent,
+      receiver, expected);
 }
 
 std::string failed_first(int rank, std::string_view reason) {
@@ -248,11 +282,25 @@ std::string has_ended(const Missing& missing) {
                      missing.rank, last_entered(missing));
 }
 
-void check_roots(const Call& call, std::span<const RootedPart> parts, int size) {
-  for (const RootedPart& part : parts) {
-    require(part.root >= 0 && part.root < size, "{}: root is {}, the group has {} members", describe(call), part.root,
-            size);
-  }
+void check_parts(std::span<const Outgoing> sends, std::span<const Incoming> receives, int rank, int size,
+                 std::string_view tag) {
+  const auto members = static_cast<std::size_t>(size);
+  require(sends.size() == members && receives.size() == members,
+          "all_to_all '{}': {} parts to send and {} to receive, the group has {} members", tag, sends.size(),
+          receives.size(), size);
+  const auto own = static_cast<std::size_t>(rank);
+  require(sends[own].bytes == receives[own].bytes, "all_to_all '{}': member {} sends itself {} bytes and expects {}",
+          tag, rank, sends[own].bytes, receives[own].bytes);
+}
+
+void check_peers(int to, Outgoing sent, int from, Incoming received, int rank, int size, std::string_view tag) {
+  const auto is_peer = [size](int peer) { return peer >= ProcessGroup::kNobody && peer < size; };
+  require(is_peer(to) && is_peer(from), "send_recv '{}': to member {} and from {}, the group has {} members", tag, to,
+          from, size);
+  require((to == rank) == (from == rank), "send_recv '{}': member {} sends to {} and receives from {}", tag, rank, to,
+          from);
+  require(to != rank || sent.bytes == received.bytes, "send_recv '{}': member {} sends itself {} bytes and expects {}",
+          tag, rank, sent.bytes, received.bytes);
 }
 
 double sum_factor(ReduceOp op, int size) {

@@ -27,8 +27,8 @@ enum class CallKind : std::uint8_t {
   kBarrier,
   kShare,
   kSplit,
-  kGather,
-  kScatter
+  kAllToAll,
+  kSendRecv
 };
 
 struct Call {
@@ -39,16 +39,23 @@ struct Call {
   DType dtype = DType::kU8;  // reductions only
   ReduceOp op;               // reductions only
   int root = 0;              // broadcast only
+  // Bytes sent to, and expected from, the peer that the call is compared with: all_to_all and send_recv.
+  std::uint64_t sent = 0;
+  std::uint64_t expected = 0;
+  // World ranks or kNobody: send_recv.
+  int to = ProcessGroup::kNobody;
+  int from = ProcessGroup::kNobody;
 
   static Call all_gather(std::span<const GatherPart> parts, std::string_view tag);
-  // kGather or kScatter.
-  static Call rooted(CallKind kind, std::span<const RootedPart> parts, std::string_view tag);
   // kReduceScatter or kAllReduce.
   static Call reduction(CallKind kind, std::int64_t elems, DType dtype, ReduceOp op, std::string_view tag);
   // kReduceScatter of parts.
   static Call reduction(std::span<const ReducePart> parts, DType input_dtype, DType dtype, ReduceOp op,
                         std::string_view tag);
   static Call broadcast(std::size_t bytes, int root, std::string_view tag);
+  static Call all_to_all(std::string_view tag);
+  // `to` and `from` are world ranks or kNobody.
+  static Call send_recv(int to, std::size_t sent, int from, std::size_t expected, std::string_view tag);
   static Call share(std::size_t bytes, std::string_view tag);
   static Call barrier(std::string_view tag);
   // Splits the world into groups called `name`.
@@ -63,7 +70,11 @@ struct WireCall {
   std::uint64_t layout = 0;
   double factor = 1.0;
   std::array<std::int64_t, 2> note{};  // the transport's own
+  std::uint64_t sent = 0;
+  std::uint64_t expected = 0;
   std::int32_t root = 0;
+  std::int32_t to = 0;
+  std::int32_t from = 0;
   CallKind kind{};
   DType dtype{};
   ReduceKind reduce{};
@@ -85,12 +96,14 @@ std::optional<std::string> unexpected_members(int rank, std::span<const int> exp
 std::string group_label(std::string_view name, std::span<const int> ranks);
 std::string list_ranks(std::span<const int> ranks);
 
-// "all_gather 'layers.3'"
+// "all_gather 'layers.3'", "send 'layers.3' to rank 1"
 std::string describe(const Call& call);
 // "[rank 1] all_gather 'layers.3' in group 'dp_shard' (ranks 0,1): "
 std::string where(int rank, const Call& call, std::string_view group_label);
 // How `theirs` differs from `mine`, or nothing where they agree.
 std::optional<std::string> difference(int my_rank, const Call& mine, int their_rank, const Call& theirs);
+// What sender and receiver of a message give as its bytes, where that is not the same.
+std::string count_difference(int sender, std::uint64_t sent, int receiver, std::uint64_t expected);
 // "rank 0 failed first: <its message>"
 std::string failed_first(int rank, std::string_view reason);
 
@@ -102,8 +115,11 @@ struct Missing {
 std::string did_not_come(std::span<const Missing> missing, std::chrono::milliseconds timeout);
 std::string has_ended(const Missing& missing);
 
-// Throws InvariantError where a root is not a member of a group of `size`.
-void check_roots(const Call& call, std::span<const RootedPart> parts, int size);
+// Throw InvariantError: an all_to_all without a part for each of `size` members, or whose own two parts (of `rank`)
+// differ; a send_recv with someone who is no member, or from another to itself.
+void check_parts(std::span<const Outgoing> sends, std::span<const Incoming> receives, int rank, int size,
+                 std::string_view tag);
+void check_peers(int to, Outgoing sent, int from, Incoming received, int rank, int size, std::string_view tag);
 
 // The factor of sum_in_order for `op` over `size` ranks.
 double sum_factor(ReduceOp op, int size);

@@ -4,6 +4,9 @@
 //           wait for each other (the gather stream and the reduce-scatter stream each have a lane of their own). Every
 //           call blocks the calling thread until its result is ready and its inputs may be reused; it is normally the
 //           body of a stream item.
+// Pairs     send, recv and send_recv are calls of the members that they name, and of no others. On a lane two members
+//           meet in the order of their calls, collectives included: a send meets the peer's recv. A send_recv to and
+//           from one peer meets a send_recv of that peer.
 // Bits      Reductions add in rank order 0..N-1 in fp32 (fp64 for fp64, exact for integers) and round once: threads and
 //           processes give the same bits.
 // Errors    CommError. Every wait has a deadline (CommOptions::timeout). The text names the collective, its tag, the
@@ -12,7 +15,10 @@
 //             [rank 1] reduce_scatter 'layers.3' in group 'dp_shard' (ranks 0,1): rank 0 did not come within 600 s
 //             (it last entered all_gather 'layers.2'); raise --distributed-timeout-minutes or look at rank 0
 //           Members that disagree about a collective (kind, bytes, dtype, tag) get one error each that names the
-//           difference.
+//           difference. Where sender and receiver disagree about the bytes of a message, the error names both ranks and
+//           both numbers:
+//             [rank 1] all_to_all 'layers.3' in group 'ep' (ranks 0,1): rank 0 sends 24 bytes to rank 1, which expects
+//             16; sender and receiver must give the same bytes
 // Threads   One thread a lane at a time; several lanes at once.
 // Source    inprocess.h (threads as ranks; peers' memory read directly), mpi.h (processes as ranks), simulated.h (one
 //           rank of a world of any size).
@@ -75,12 +81,13 @@ struct GatherPart {
   std::size_t bytes = 0;
 };
 
-// One piece of a gather to, or a scatter from, one member: the `bytes` of member i at its `shard` stand at
-// full + i * bytes of member `root`. Only the root's `full` is used.
-struct RootedPart {
-  int root = 0;
-  void* shard = nullptr;
-  void* full = nullptr;
+// What a member sends to one member, and what it receives from one.
+struct Outgoing {
+  const void* data = nullptr;
+  std::size_t bytes = 0;
+};
+struct Incoming {
+  void* data = nullptr;
   std::size_t bytes = 0;
 };
 
@@ -95,6 +102,9 @@ class SharedSegment {
 
 class ProcessGroup {
  public:
+  // In place of a member: no message goes there, or comes from there.
+  static constexpr int kNobody = -1;
+
   virtual ~ProcessGroup() = default;
 
   int rank() const { return rank_; }  // within the group
@@ -110,11 +120,17 @@ class ProcessGroup {
                               std::string_view tag) = 0;
   virtual void all_reduce(Lane lane, void* data, std::int64_t elems, DType dtype, ReduceOp op,
                           std::string_view tag) = 0;
-  // Of each part: every member's shard goes to the root's `full`. Parts with different roots travel at once: N parts
-  // with N roots are an all-to-all. All members give the same roots and bytes.
-  virtual void gather(Lane lane, std::span<const RootedPart> parts, std::string_view tag) = 0;
-  // The way back: the root's `full` goes to the members' shards.
-  virtual void scatter(Lane lane, std::span<const RootedPart> parts, std::string_view tag) = 0;
+  // sends[i] goes to member i, receives[i] comes from it: size() entries each, any of them empty. What a member sends
+  // itself is copied. No part that is received lies in one that is sent, except that a member's own may be both.
+  virtual void all_to_all(Lane lane, std::span<const Outgoing> sends, std::span<const Incoming> receives,
+                          std::string_view tag) = 0;
+  // Sends to one member and receives from one, who may be the same or kNobody, at once: a ring of calls cannot block
+  // itself. Both are this member, or neither is.
+  virtual void send_recv(Lane lane, int to, Outgoing sent, int from, Incoming received, std::string_view tag) = 0;
+  void send(Lane lane, int to, Outgoing sent, std::string_view tag) { send_recv(lane, to, sent, kNobody, {}, tag); }
+  void recv(Lane lane, int from, Incoming received, std::string_view tag) {
+    send_recv(lane, kNobody, {}, from, received, tag);
+  }
   virtual void broadcast(Lane lane, void* data, std::size_t bytes, int root, std::string_view tag) = 0;
   virtual void barrier(Lane lane, std::string_view tag) = 0;
 

@@ -36,6 +36,7 @@ enum class WorkKind : std::uint8_t {
   kReduceScatter,
   kAllReduce,
   kAllToAll,
+  kSendRecv,
 };
 
 struct Cost {
@@ -53,14 +54,17 @@ struct Cost {
   WorkKind work = WorkKind::kOther;
 };
 
-// kAllToAll: gathers to, or scatters from, a root each.
-enum class CollectiveKind : std::uint8_t { kAllGather, kReduceScatter, kAllReduce, kAllToAll };
+// kAllToAll: a part from every member to every other one, of any bytes. kSendRecv: a message from one member to another,
+// in a group of these two, or one from each member of a ring to the next.
+enum class CollectiveKind : std::uint8_t { kAllGather, kReduceScatter, kAllReduce, kAllToAll, kSendRecv };
 
 // A collective as the links see it.
 struct Collective {
   CollectiveKind kind = CollectiveKind::kAllGather;
-  // The size of the whole tensor: N times a rank's part; all-reduce: the size of a rank's tensor; all-to-all: the bytes
-  // that one rank sends, to itself too, or receives, whichever is larger.
+  // The size of the whole tensor: N times a rank's part; all-reduce: the size of a rank's tensor; all-to-all: N / (N - 1)
+  // times the bytes that a rank sends to the others or receives from them, whichever is larger (equal parts: all that it
+  // sends, its own part too); messages: of one, sent or received, whichever is larger. Members of an all-to-all and of a
+  // ring may differ: the largest counts.
   std::int64_t bytes = 0;
   const std::vector<int>* ranks = nullptr;  // members as world ranks, ascending; outlives the call
 };

@@ -20,6 +20,8 @@ WorkKind work_of(CollectiveKind kind) {
       return WorkKind::kAllReduce;
     case CollectiveKind::kAllToAll:
       return WorkKind::kAllToAll;
+    case CollectiveKind::kSendRecv:
+      return WorkKind::kSendRecv;
   }
   return WorkKind::kOther;
 }

@@ -32,8 +32,8 @@ void add(GroupSum& sum, const Entry& entry, const EntryTime& time) {
   const std::int64_t duration = time.end - time.start;
   if (entry.kind == EntryKind::kKernel) {
     sum.compute_ns += duration;
-  } else if (entry.collective == device::CollectiveKind::kAllToAll) {
-    return;  // the optimizer's: of no group
+  } else if (entry.collective == device::CollectiveKind::kAllToAll || entry.stream == device::StreamId::kCompute) {
+    return;  // the optimizer's or an operator's: of no group
   } else if (entry.collective == device::CollectiveKind::kAllGather) {
     ++sum.gathers;
     sum.gathered_bytes = std::max(sum.gathered_bytes, entry.bytes);

@@ -147,6 +147,7 @@ class Simulation {
 
   void join_meeting(RankStream at, const device::Entry& entry);
   std::int32_t meeting_for(RankStream at, const device::Entry& entry);
+  const CollectiveTime& time_of(std::int32_t group, const device::Entry& entry);
   void check_alike(const CollectiveInstance& meeting, RankStream at, const device::Entry& entry) const;
   void begin_meeting(std::int32_t m);
   void end_meeting(std::int32_t m);
@@ -383,26 +384,41 @@ std::int32_t Simulation::meeting_for(RankStream at, const device::Entry& entry) 
   if (order.came.empty()) order.came.resize(ranks_.size());
   const auto turn = static_cast<std::size_t>(order.came[static_cast<std::size_t>(at.rank)]++);
   if (turn < order.meetings.size()) {
-    check_alike(meetings_[static_cast<std::size_t>(order.meetings[turn])], at, entry);
+    CollectiveInstance& meeting = meetings_[static_cast<std::size_t>(order.meetings[turn])];
+    check_alike(meeting, at, entry);
+    if (entry.bytes > meeting.bytes) {  // of members that differ, the one with most bytes gives the time
+      meeting.bytes = entry.bytes;
+      meeting.task.remaining_ns = static_cast<double>(time_of(g, entry).time_ns);
+    }
     return order.meetings[turn];
   }
   const Group& group = groups_[static_cast<std::size_t>(g)];
   require(group.present > 0, "rank {} is in a collective of ranks {} and is none of them", rank(at.rank).times.rank,
           fmt::join(group.ranks, ","));
-  const auto [time, fresh] = collective_times_.try_emplace({g, entry.collective, entry.bytes});
-  if (fresh) time->second = model_.collective(entry.collective, entry.bytes, group.shape);
+  const CollectiveTime& time = time_of(g, entry);
   CollectiveInstance meeting{
-      {}, g, 0, members_.size(), entry.collective, entry.bytes, time->second.levels, time->second.compute_slowdown};
-  meeting.task.remaining_ns = static_cast<double>(time->second.time_ns);
+      {}, g, 0, members_.size(), entry.collective, entry.bytes, time.levels, time.compute_slowdown};
+  meeting.task.remaining_ns = static_cast<double>(time.time_ns);
   members_.resize(members_.size() + static_cast<std::size_t>(group.present));
   meetings_.push_back(meeting);
   order.meetings.push_back(static_cast<std::int32_t>(meetings_.size()) - 1);
   return order.meetings.back();
 }
 
+const CollectiveTime& Simulation::time_of(std::int32_t group, const device::Entry& entry) {
+  const auto [time, fresh] = collective_times_.try_emplace({group, entry.collective, entry.bytes});
+  if (fresh) {
+    const GroupShape& shape = groups_[static_cast<std::size_t>(group)].shape;
+    time->second = model_.collective(entry.collective, entry.bytes, shape);
+  }
+  return time->second;
+}
+
 void Simulation::check_alike(const CollectiveInstance& meeting, RankStream at, const device::Entry& entry) const {
   const RankState& mine = ranks_[static_cast<std::size_t>(at.rank)];
-  require(meeting.kind == entry.collective && meeting.bytes == entry.bytes,
+  const bool may_differ =
+      meeting.kind == device::CollectiveKind::kAllToAll || meeting.kind == device::CollectiveKind::kSendRecv;
+  require(meeting.kind == entry.collective && (may_differ || meeting.bytes == entry.bytes),
           "{} '{}' of {} bytes on rank {} meets another collective of {} bytes in ranks {}",
           mine.recording->text(entry.name), mine.recording->text(entry.subject), entry.bytes, mine.times.rank,
           meeting.bytes, fmt::join(groups_[static_cast<std::size_t>(meeting.group)].ranks, ","));

@@ -233,6 +233,7 @@ struct Leg {
     const double message = bytes / members;
     return steps * latency_ns + move_ns((members - 1) * message, message);
   }
+  double message_ns() const { return latency_ns + move_ns(bytes, bytes); }
 };
 
 double leg_ns(Algorithm algorithm, const Leg& leg, bool all_reduce) {
@@ -264,6 +265,7 @@ double within_level(double bytes, const GroupShape& shape, std::size_t level) {
 CollectiveTime TimeModel::collective(device::CollectiveKind kind, std::int64_t bytes, const GroupShape& shape) const {
   const bool all_reduce = kind == device::CollectiveKind::kAllReduce;
   const bool all_to_all = kind == device::CollectiveKind::kAllToAll;
+  const bool to_one = kind == device::CollectiveKind::kSendRecv;
   const LinkProfile& links = profile_.links;
   CollectiveTime result;
   double shared = static_cast<double>(bytes);  // moved by the leg
@@ -277,21 +279,22 @@ CollectiveTime TimeModel::collective(device::CollectiveKind kind, std::int64_t b
     inner_devices = level.devices;
     if (members <= 1) continue;
     if (all_to_all) shared = within_level(static_cast<double>(bytes), shape, l);
-    const double usable = level.topology == Topology::kFullMesh ? (members - 1) / static_cast<double>(domain - 1) : 1.0;
+    const double peers = to_one ? 1 : members - 1;
+    const double usable = level.topology == Topology::kFullMesh ? peers / static_cast<double>(domain - 1) : 1.0;
     const Leg leg{members, shared, static_cast<double>(level.latency_ns),
                   static_cast<double>(level.half_rate_message_bytes),
                   level.bandwidth_bytes_per_s * level.efficiency * usable / kNsPerS};
-    const double time = leg_ns(level.algorithm, leg, all_reduce);
-    const double received = (all_reduce ? 2 : 1) * shared * (members - 1) / members;
+    const double time = to_one ? leg.message_ns() : leg_ns(level.algorithm, leg, all_reduce);
+    const double received = to_one ? shared : (all_reduce ? 2 : 1) * shared * (members - 1) / members;
     result.legs.push_back({static_cast<std::int64_t>(l), shape.members[l], shared, received, time});
     result.levels |= 1u << l;
     result.compute_slowdown = std::max(result.compute_slowdown, level.compute_slowdown);
     longest = std::max(longest, time);
     sum += time;
-    shared /= members;
+    if (!to_one) shared /= members;
   }
   if (result.legs.empty()) return result;
-  const double behind = all_to_all ? 0 : (sum - longest) / static_cast<double>(links.pipeline_chunks);
+  const double behind = all_to_all || to_one ? 0 : (sum - longest) / static_cast<double>(links.pipeline_chunks);
   result.time_ns = links.launch_ns + rounded(longest + behind);
   return result;
 }

@@ -161,7 +161,7 @@ class Muon::Round {
     for (std::size_t i = 0; i < matrices_.size(); ++i) {
       if (is_own(i)) matrices_[i].make_full();
     }
-    moved_ = submit("gather", &comm::ProcessGroup::gather);
+    moved_ = submit("gather", true);
   }
 
   // Waits for the whole updates, orthogonalizes the own ones and begins to scatter them.
@@ -170,7 +170,7 @@ class Muon::Round {
     for (std::size_t i = 0; i < matrices_.size(); ++i) {
       if (ranks_ == nullptr || is_own(i)) matrices_[i].orthogonalize(iteration);
     }
-    if (ranks_ != nullptr) moved_ = submit("scatter", &comm::ProcessGroup::scatter);
+    if (ranks_ != nullptr) moved_ = submit("scatter", false);
   }
 
   // Waits for this rank's rows and updates the shards.
@@ -180,15 +180,13 @@ class Muon::Round {
   }
 
  private:
-  using Call = void (comm::ProcessGroup::*)(comm::Lane, std::span<const comm::RootedPart>, std::string_view);
-
   int owner(std::size_t i) const {
     const auto place = static_cast<int>(i);
     return back_ ? ranks_->size() - 1 - place : place;
   }
   bool is_own(std::size_t i) const { return owner(i) == ranks_->rank(); }
 
-  device::Event submit(std::string_view name, Call call) const {
+  device::Event submit(std::string_view name, bool to_owners) const {
     std::int64_t sent = 0, largest = 0, received = 0;
     for (std::size_t i = 0; i < matrices_.size(); ++i) {
       const std::int64_t bytes = matrices_[i].rows().nbytes();
@@ -201,23 +199,30 @@ class Muon::Round {
     stream.submit({name,
                    matrices_.front().path(),
                    {.link_bytes = received, .unit = device::Unit::kLink},
-                   device().dry_run() ? nullptr : work(call),
+                   device().dry_run() ? nullptr : work(to_owners),
                    device::Collective{device::CollectiveKind::kAllToAll, std::max(sent, largest), &ranks_->ranks()}});
     return stream.record();
   }
 
-  std::function<void()> work(Call call) const {
-    std::vector<comm::RootedPart> parts;
+  // What this rank holds of the matrices of each owner, and each rank's rows of the whole matrix that is its own.
+  std::function<void()> work(bool to_owners) const {
+    const auto members = static_cast<std::size_t>(ranks_->size());
+    std::vector<comm::Incoming> parts(members), whole(members);
     std::vector<std::shared_ptr<void>> owners;
     for (std::size_t i = 0; i < matrices_.size(); ++i) {
       const Tensor &rows = matrices_[i].rows(), &full = matrices_[i].full();
-      parts.push_back(
-          {owner(i), rows.raw(), full.defined() ? full.raw() : nullptr, static_cast<std::size_t>(rows.nbytes())});
+      const auto bytes = static_cast<std::size_t>(rows.nbytes());
+      parts[static_cast<std::size_t>(owner(i))] = {rows.raw(), bytes};
       owners.push_back(rows.storage()->keep_alive());
-      if (full.defined()) owners.push_back(full.storage()->keep_alive());
+      if (!full.defined()) continue;
+      for (std::size_t r = 0; r < members; ++r) whole[r] = {static_cast<std::byte*>(full.raw()) + r * bytes, bytes};
+      owners.push_back(full.storage()->keep_alive());
     }
-    return [ranks = ranks_, call, parts = std::move(parts), owners = std::move(owners),
-            path = matrices_.front().path()] { (ranks->*call)(kGatherLane, parts, path); };
+    const std::vector<comm::Incoming>& from = to_owners ? parts : whole;
+    std::vector<comm::Outgoing> sends;
+    for (const comm::Incoming& part : from) sends.push_back({part.data, part.bytes});
+    return [ranks = ranks_, sends = std::move(sends), receives = to_owners ? whole : parts, owners = std::move(owners),
+            path = matrices_.front().path()] { ranks->all_to_all(kGatherLane, sends, receives, path); };
   }
 
   std::vector<Matrix> matrices_;

@@ -21,6 +21,8 @@ namespace {
 constexpr Lane kGatherLane{1};
 constexpr Lane kReduceScatterLane{2};
 constexpr Lane kAllReduceLane{3};
+constexpr Lane kAllToAllLane{4};
+constexpr Lane kPairLane{5};
 
 std::shared_ptr<ProcessGroup> everyone(World& world) { return world.everyone(); }
 
@@ -207,35 +209,119 @@ void every_root_broadcasts(World& world) {
   }
 }
 
-// Part p has root p % N: more parts than members, of different sizes; then the way back.
-void parts_go_to_their_roots_and_back(World& world) {
-  const auto group = everyone(world);
-  const int size = group->size();
-  const std::size_t count = 2 * static_cast<std::size_t>(size) + 1;
-  std::vector<std::vector<std::int32_t>> shards, fulls(count), returned(count);
-  std::vector<RootedPart> there, back;
-  for (std::size_t p = 0; p < count; ++p) {
-    const auto elems = static_cast<std::int64_t>(p == 1 ? 0 : 700 * p + 3);
-    const int root = static_cast<int>(p) % size;
-    shards.push_back(values<std::int32_t>(group->rank() + 10 * static_cast<int>(p), elems));
-    returned[p].resize(static_cast<std::size_t>(elems));
-    if (root == group->rank()) fulls[p].resize(static_cast<std::size_t>(elems * size));
-    const std::size_t bytes = static_cast<std::size_t>(elems) * sizeof(std::int32_t);
-    there.push_back({root, shards[p].data(), fulls[p].data(), bytes});
-    back.push_back({root, returned[p].data(), fulls[p].data(), bytes});
+// Elements that member `from` sends to member `to`: none, a few or thousands.
+std::int64_t elems_between(int from, int to) { return (from * 31 + to * 17) % 5 * 911 % 3000; }
+
+// One all_to_all of elems(from, to) elements a pair, out of one buffer and into one; element i of the part is
+// value_of(from * 100 + to, i). Parts that are full stand one behind another.
+void check_all_to_all(ProcessGroup& group, const std::function<std::int64_t(int from, int to)>& elems) {
+  std::vector<std::int32_t> sent, received, expected;
+  for (int peer = 0; peer < group.size(); ++peer) {
+    const auto to_peer = values<std::int32_t>(group.rank() * 100 + peer, elems(group.rank(), peer));
+    sent.insert(sent.end(), to_peer.begin(), to_peer.end());
+    const auto from_peer = values<std::int32_t>(peer * 100 + group.rank(), elems(peer, group.rank()));
+    expected.insert(expected.end(), from_peer.begin(), from_peer.end());
   }
-  group->gather(kGatherLane, there, "parts");
-  for (std::size_t p = 0; p < count; ++p) {
-    if (there[p].root != group->rank()) continue;
-    const std::int64_t elems = static_cast<std::int64_t>(shards[p].size());
-    for (int peer = 0; peer < size; ++peer) {
-      const auto expected = values<std::int32_t>(peer + 10 * static_cast<int>(p), elems);
-      expect_same_bits(fulls[p].data() + peer * elems, expected.data(), elems, "gather");
+  received.resize(expected.size());
+  std::vector<Outgoing> sends;
+  std::vector<Incoming> receives;
+  const std::int32_t* from = sent.data();
+  std::int32_t* to = received.data();
+  for (int peer = 0; peer < group.size(); ++peer) {
+    const std::int64_t sent_elems = elems(group.rank(), peer), received_elems = elems(peer, group.rank());
+    sends.push_back({from, static_cast<std::size_t>(sent_elems) * sizeof *from});
+    receives.push_back({to, static_cast<std::size_t>(received_elems) * sizeof *to});
+    from += sent_elems;
+    to += received_elems;
+  }
+  group.all_to_all(kAllToAllLane, sends, receives, "tokens");
+  expect_same_bits(received.data(), expected.data(), static_cast<std::int64_t>(expected.size()), "all_to_all");
+}
+
+void equal_parts_change_places(World& world) {
+  const auto group = everyone(world);
+  for (const std::int64_t elems : kSizes) check_all_to_all(*group, [&](int, int) { return elems; });
+}
+
+void unequal_parts_reach_their_members(World& world) {
+  const auto group = everyone(world);
+  for (int turn = 0; turn < 5; ++turn) {
+    check_all_to_all(*group, [&](int from, int to) { return elems_between(from + turn, to); });
+  }
+}
+
+// A member that sends nothing, one that receives nothing, and all parts for one member.
+void members_without_parts_take_part(World& world) {
+  const auto group = everyone(world);
+  const int last = group->size() - 1;
+  check_all_to_all(*group, [&](int from, int) { return from == 0 ? 0 : 70; });
+  check_all_to_all(*group, [&](int, int to) { return to == last ? 0 : 70; });
+  check_all_to_all(*group, [&](int, int to) { return to == last ? 7001 : 0; });
+}
+
+// 8 MB a part.
+void large_parts_are_whole(World& world) {
+  if (world.size() > 4) return;
+  check_all_to_all(*everyone(world), [](int from, int to) { return 2'000'003 + from - to; });
+}
+
+// Everyone sends `by` members on and receives from as many behind: a message of `elems` elements, more by its sender.
+void check_shift(ProcessGroup& group, int by, std::int64_t elems) {
+  const int to = (group.rank() + by) % group.size();
+  const int from = (group.rank() + group.size() - by) % group.size();
+  const auto sent = values<float>(group.rank(), elems + group.rank());
+  const auto expected = values<float>(from, elems + from);
+  std::vector<float> received(expected.size());
+  group.send_recv(kPairLane, to, {sent.data(), sent.size() * sizeof(float)}, from,
+                  {received.data(), received.size() * sizeof(float)}, "ring");
+  expect_same_bits(received.data(), expected.data(), static_cast<std::int64_t>(expected.size()), "send_recv");
+}
+
+// By every distance: to oneself, to a neighbour, and between two that send each other.
+void rings_turn(World& world) {
+  const auto group = everyone(world);
+  for (int by = 0; by < group->size(); ++by) {
+    for (const std::int64_t elems : {std::int64_t{0}, std::int64_t{1}, std::int64_t{7001}}) {
+      check_shift(*group, by, elems);
     }
   }
-  group->scatter(kGatherLane, back, "parts");
-  for (std::size_t p = 0; p < count; ++p) {
-    expect_same_bits(returned[p].data(), shards[p].data(), static_cast<std::int64_t>(shards[p].size()), "scatter");
+}
+
+void large_messages_are_whole(World& world) {
+  if (world.size() > 4) return;
+  check_shift(*everyone(world), 1, 2'000'003);
+}
+
+// A value goes from the first member to the last, each adding its own; members that are not concerned go on.
+void a_chain_of_messages_follows_its_order(World& world) {
+  const auto group = everyone(world);
+  const int last = group->size() - 1;
+  for (int i = 0; i < 20; ++i) {
+    std::int64_t sum = 0;
+    const std::string tag = "micro-batch " + std::to_string(i);
+    if (group->rank() > 0) group->recv(kPairLane, group->rank() - 1, {&sum, sizeof sum}, tag);
+    sum += group->rank() + i;
+    if (group->rank() < last) group->send(kPairLane, group->rank() + 1, {&sum, sizeof sum}, tag);
+    const std::int64_t expected = group->rank() * (group->rank() + 1) / 2 + i * (group->rank() + 1);
+    expect(sum == expected, "recv: a message out of its order");
+  }
+}
+
+// One lane has messages and collectives in one order, in the group's order too.
+void messages_and_collectives_share_a_lane(World& world) {
+  const auto group = world.split(0, -world.rank(), "backwards", {});
+  for (int i = 0; i < 20; ++i) {
+    if (group->size() > 1) check_shift(*group, 1, 100 + i);
+    check_all_reduce<float>(*group, kPairLane, 33, {ReduceOp::sum(), 1.0});
+    check_all_to_all(*group, [&](int from, int to) { return elems_between(from, to + i); });
+    const int peer = group->rank() ^ 1;
+    std::int32_t value = group->rank();
+    if (peer < group->size() && peer > group->rank()) group->send(kPairLane, peer, {&value, sizeof value}, "pair");
+    if (peer < group->size() && peer < group->rank()) {
+      group->recv(kPairLane, peer, {&value, sizeof value}, "pair");
+      expect(value == peer, "recv: another member's message");
+    }
+    group->barrier(kPairLane, "turn");
   }
 }
 
@@ -245,8 +331,12 @@ void nothing_to_move_is_allowed(World& world) {
   group->reduce_scatter(kReduceScatterLane, nullptr, nullptr, 0, DType::kF32, ReduceOp::sum(), "no elements");
   group->all_reduce(kAllReduceLane, nullptr, 0, DType::kF32, ReduceOp::sum(), "no elements");
   group->broadcast(kHostLane, nullptr, 0, 0, "no bytes");
-  group->gather(kGatherLane, {}, "no parts");
-  group->scatter(kGatherLane, {}, "no parts");
+  const std::vector<Outgoing> sends(static_cast<std::size_t>(group->size()));
+  const std::vector<Incoming> receives(sends.size());
+  group->all_to_all(kAllToAllLane, sends, receives, "no bytes");
+  group->send_recv(kPairLane, (group->rank() + 1) % group->size(), {},
+                   (group->rank() + group->size() - 1) % group->size(), {}, "no bytes");
+  group->send_recv(kPairLane, ProcessGroup::kNobody, {}, ProcessGroup::kNobody, {}, "nobody");
 }
 
 // Each member writes its line; after the barrier all read all lines.
@@ -482,7 +572,14 @@ const std::vector<Case>& cases() {
       LOOM_CASE(large_reduce_scatters_have_the_same_bits),
       LOOM_CASE(all_reduce_has_the_bits_of_the_sum_in_rank_order_everywhere),
       LOOM_CASE(every_root_broadcasts),
-      LOOM_CASE(parts_go_to_their_roots_and_back),
+      LOOM_CASE(equal_parts_change_places),
+      LOOM_CASE(unequal_parts_reach_their_members),
+      LOOM_CASE(members_without_parts_take_part),
+      LOOM_CASE(large_parts_are_whole),
+      LOOM_CASE(rings_turn),
+      LOOM_CASE(large_messages_are_whole),
+      LOOM_CASE(a_chain_of_messages_follows_its_order),
+      LOOM_CASE(messages_and_collectives_share_a_lane),
       LOOM_CASE(nothing_to_move_is_allowed),
       LOOM_CASE(a_shared_segment_is_one_memory),
       LOOM_CASE(lanes_do_not_wait_for_each_other),

@@ -25,6 +25,7 @@ constexpr CommOptions kHasty{.timeout = std::chrono::milliseconds(200)};
 constexpr Lane kGatherLane{1};
 constexpr Lane kReduceScatterLane{2};
 constexpr Lane kAllReduceLane{3};
+constexpr Lane kPairLane{4};
 
 std::shared_ptr<ProcessGroup> everyone(World& world) { return world.everyone("shard"); }
 
@@ -315,6 +316,152 @@ TEST(DifferingMembers, AreToldThatTheirPartsDiffer) {
           Pair(1,
                "[rank 1] all_gather 'w' in group 'shard' (ranks 0,1): ranks 1 and 0 cut the 12 bytes into different "
                "parts; all members must give the same parts")));
+}
+
+// Everyone in all_to_all, with bytes[from][to].
+auto exchange_bytes(const std::vector<std::vector<std::size_t>>& sent,
+                    const std::vector<std::vector<std::size_t>>& expected) {
+  return [=](RankContext& context, World& world) {
+    const auto group = everyone(world);
+    std::vector<std::byte> memory(64);
+    const auto me = static_cast<std::size_t>(context.rank());
+    std::vector<Outgoing> sends;
+    std::vector<Incoming> receives;
+    for (std::size_t peer = 0; peer < sent.size(); ++peer) {
+      sends.push_back({memory.data(), sent[me][peer]});
+      receives.push_back({memory.data() + 32, expected[peer][me]});
+    }
+    group->all_to_all(kPairLane, sends, receives, "tokens");
+  };
+}
+
+// Rank 0 sends 24 bytes to rank 2, which expects 16; rank 1 learns of it too.
+TEST(DifferingMembers, AreToldTheBytesOfAnAllToAll) {
+  const std::string cause =
+      " all_to_all 'tokens' in group 'shard' (ranks 0,1,2): rank 0 sends 24 bytes to rank 2, which expects 16; sender "
+      "and receiver must give the same bytes";
+  EXPECT_THAT(
+      texts_of(3, kPatient, exchange_bytes({{0, 8, 24}, {8, 0, 8}, {8, 8, 0}}, {{0, 8, 16}, {8, 0, 8}, {8, 8, 0}})),
+      ElementsAre(Pair(0, "[rank 0]" + cause), Pair(1, "[rank 1]" + cause), Pair(2, "[rank 2]" + cause)));
+}
+
+auto sending(int to, std::size_t bytes, const char* tag) {
+  return [=](ProcessGroup& group) {
+    const std::vector<std::byte> memory(64);
+    group.send(kPairLane, to, {memory.data(), bytes}, tag);
+  };
+}
+auto receiving(int from, std::size_t bytes, const char* tag) {
+  return [=](ProcessGroup& group) {
+    std::vector<std::byte> memory(64);
+    group.recv(kPairLane, from, {memory.data(), bytes}, tag);
+  };
+}
+constexpr const char* kIn = " in group 'shard' (ranks 0,1): ";
+
+TEST(DifferingMembers, AreToldTheBytesOfAMessage) {
+  const std::string cause = std::string(kIn) +
+                            "rank 0 sends 24 bytes to rank 1, which expects 16; sender and receiver must give the same "
+                            "bytes";
+  EXPECT_THAT(differing(sending(1, 24, "f 3"), receiving(0, 16, "f 3")),
+              ElementsAre(Pair(0, "[rank 0] send 'f 3' to rank 1" + cause),
+                          Pair(1, "[rank 1] recv 'f 3' from rank 0" + cause)));
+}
+
+TEST(DifferingMembers, AreToldTheTagOfAMessage) {
+  EXPECT_THAT(differing(sending(1, 8, "f 3"), receiving(0, 8, "f 4")),
+              ElementsAre(Pair(0, both("[rank 0] send 'f 3' to rank 1" + std::string(kIn) +
+                                       "rank 0 asks for send 'f 3' to rank 1, rank 1 for recv 'f 4' from rank 0")),
+                          Pair(1, both("[rank 1] recv 'f 4' from rank 0" + std::string(kIn) +
+                                       "rank 1 asks for recv 'f 4' from rank 0, rank 0 for send 'f 3' to rank 1"))));
+}
+
+TEST(DifferingMembers, AreToldThatBothSend) {
+  EXPECT_THAT(differing(sending(1, 8, "f 3"), sending(0, 8, "f 3")),
+              ElementsAre(Pair(0, both("[rank 0] send 'f 3' to rank 1" + std::string(kIn) +
+                                       "rank 0 asks for send 'f 3' to rank 1, rank 1 for send 'f 3' to rank 0")),
+                          Pair(1, both("[rank 1] send 'f 3' to rank 0" + std::string(kIn) +
+                                       "rank 1 asks for send 'f 3' to rank 0, rank 0 for send 'f 3' to rank 1"))));
+}
+
+// The rank in the collective waits for all; the one at the message knows what differs.
+TEST(DifferingMembers, AreToldThatAMessageMeetsACollective) {
+  const std::string found = both("[rank 0] send 'f 3' to rank 1" + std::string(kIn) +
+                                 "rank 0 asks for send 'f 3' to rank 1, rank 1 for barrier 'end'");
+  EXPECT_THAT(differing(sending(1, 8, "f 3"), [](ProcessGroup& group) { group.barrier(kPairLane, "end"); }),
+              ElementsAre(Pair(0, found),
+                          Pair(1, "[rank 1] barrier 'end'" + std::string(kIn) + "rank 0 failed first: " + found)));
+}
+
+TEST(AThrowingRank, EndsTheRingThatWaitsForIt) {
+  const Texts texts = texts_of(3, kPatient, [](RankContext& context, World& world) {
+    const auto group = everyone(world);
+    if (context.rank() == 0) raise<DeviceError>("no room");
+    std::int32_t sent = 0, received = 0;
+    group->send_recv(kPairLane, (context.rank() + 1) % 3, {&sent, sizeof sent}, (context.rank() + 2) % 3,
+                     {&received, sizeof received}, "kv 0");
+  });
+  const std::string cause = " in group 'shard' (ranks 0,1,2): rank 0 failed first: [rank 0] no room";
+  EXPECT_THAT(texts, ElementsAre(Pair(1, "[rank 1] send_recv 'kv 0' to rank 2 and from rank 0" + cause),
+                                 Pair(2, "[rank 2] send_recv 'kv 0' to rank 0 and from rank 1" + cause)));
+}
+
+TEST(AStalledRank, IsNamedByTheRankThatWaitsForItsMessage) {
+  std::latch given_up(1);
+  const Texts texts = texts_of(2, kHasty, [&](RankContext& context, World& world) {
+    const auto group = everyone(world);
+    gather_one(*group, "layers.2");
+    if (context.rank() == 0) {
+      given_up.wait();
+      return;
+    }
+    try {
+      receiving(0, 8, "f 3")(*group);
+    } catch (...) {
+      given_up.count_down();
+      throw;
+    }
+  });
+  EXPECT_THAT(texts, ElementsAre(Pair(1,
+                                      "[rank 1] recv 'f 3' from rank 0 in group 'shard' (ranks 0,1): rank 0 did not "
+                                      "come within 200 ms (it last entered all_gather 'layers.2'); raise "
+                                      "--distributed-timeout-minutes or look at rank 0")));
+}
+
+TEST(AStalledRank, EndsAnAllToAll) {
+  std::latch given_up(2);
+  const Texts texts = texts_of(3, kHasty, [&](RankContext& context, World& world) {
+    if (context.rank() == 0) {
+      const auto group = everyone(world);
+      return given_up.wait();
+    }
+    try {
+      exchange_bytes({{0, 8, 8}, {8, 0, 8}, {8, 8, 0}}, {{0, 8, 8}, {8, 0, 8}, {8, 8, 0}})(context, world);
+    } catch (...) {
+      given_up.count_down();
+      throw;
+    }
+  });
+  const std::string cause =
+      " all_to_all 'tokens' in group 'shard' (ranks 0,1,2): rank 0 did not come within 200 ms (it last entered making "
+      "of groups 'shard'); raise --distributed-timeout-minutes or look at rank 0";
+  EXPECT_THAT(texts, ElementsAre(Pair(1, "[rank 1]" + cause), Pair(2, "[rank 2]" + cause)));
+}
+
+TEST(AnEndedRank, SendsNothing) {
+  EXPECT_THAT(differing([](ProcessGroup&) {}, receiving(0, 8, "f 3")),
+              ElementsAre(Pair(1, both("[rank 1] recv 'f 3' from rank 0" + std::string(kIn) +
+                                       "rank 0 has ended without it (it last entered making of groups 'shard')"))));
+}
+
+TEST(AnAllToAll, NeedsAPartForEveryMember) {
+  const auto group = InProcessWorld(1, kPatient).view(0)->everyone("shard");
+  EXPECT_THAT([&] { group->all_to_all(kPairLane, {}, {}, "tokens"); },
+              testing::ThrowsMessage<InvariantError>(
+                  "internal: all_to_all 'tokens': 0 parts to send and 0 to receive, the group has 1 members"));
+  EXPECT_THAT([&] { group->send(kPairLane, 2, {}, "f 3"); },
+              testing::ThrowsMessage<InvariantError>(
+                  "internal: send_recv 'f 3': to member 2 and from -1, the group has 1 members"));
 }
 
 TEST(DifferingMembers, AreToldThatTheirSplitsDiffer) {

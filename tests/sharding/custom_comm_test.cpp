@@ -321,11 +321,13 @@ class WatchedGroup final : public comm::ProcessGroup {
                   std::string_view tag) override {
     group_->all_reduce(lane, data, elems, dtype, op, tag);
   }
-  void gather(comm::Lane lane, std::span<const comm::RootedPart> parts, std::string_view tag) override {
-    group_->gather(lane, parts, tag);
+  void all_to_all(comm::Lane lane, std::span<const comm::Outgoing> sends, std::span<const comm::Incoming> receives,
+                  std::string_view tag) override {
+    group_->all_to_all(lane, sends, receives, tag);
   }
-  void scatter(comm::Lane lane, std::span<const comm::RootedPart> parts, std::string_view tag) override {
-    group_->scatter(lane, parts, tag);
+  void send_recv(comm::Lane lane, int to, comm::Outgoing sent, int from, comm::Incoming received,
+                 std::string_view tag) override {
+    group_->send_recv(lane, to, sent, from, received, tag);
   }
   void broadcast(comm::Lane lane, void* data, std::size_t bytes, int root, std::string_view tag) override {
     group_->broadcast(lane, data, bytes, root, tag);

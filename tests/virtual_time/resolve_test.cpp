@@ -291,6 +291,26 @@ TEST(VirtualTime, RanksThatDisagreeAreNamed) {
                 "0,1")));
 }
 
+// 40 bytes of the first rank, 100 of the second: half of 100 at a byte/ns, whoever comes last.
+TEST(VirtualTime, AnAllToAllTakesAsLongAsItsMostLoadedRank) {
+  HandMade few, many;
+  few.collective(S::kCompute, device::CollectiveKind::kAllToAll, 40, kPair);
+  many.collective(S::kCompute, device::CollectiveKind::kAllToAll, 100, kPair);
+  EXPECT_EQ(resolve_all({&few, &many}).end_ns, 50);
+  EXPECT_EQ(resolve_all({&many, &few}).end_ns, 50);
+}
+
+// The second rank computes for 30; then a message of 20 bytes at a byte/ns.
+TEST(VirtualTime, AMessageWaitsForBothOfItsRanks) {
+  HandMade sender, receiver;
+  sender.collective(S::kCompute, device::CollectiveKind::kSendRecv, 20, kPair);
+  receiver.compute(30);
+  receiver.collective(S::kCompute, device::CollectiveKind::kSendRecv, 20, kPair);
+  const VirtualTimes times = resolve_all({&sender, &receiver});
+  EXPECT_THAT(ends(times.ranks[0]), ElementsAre(50));
+  EXPECT_THAT(ends(times.ranks[1]), ElementsAre(30, 50));
+}
+
 TEST(VirtualTime, APeerThatNeverComesIsAnErrorNotAHang) {
   HandMade a, b;
   a.gather(20, kPair);

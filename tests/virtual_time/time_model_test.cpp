@@ -277,6 +277,36 @@ TEST(TimeModel, AnAllToAllUsesAllLevelsAtOnce) {
   EXPECT_EQ(time.time_ns, 400);
 }
 
+// 100 bytes at a byte/ns in a node, at half a byte/ns between nodes. A ring over both takes as long as its slowest link.
+TEST(TimeModel, AMessagePassesOneLink) {
+  HardwareProfile profile = tiny_profile();
+  const auto send_recv = device::CollectiveKind::kSendRecv;
+  EXPECT_EQ(collective_ns(profile, send_recv, 100, {0, 1}), 100);
+  EXPECT_EQ(collective_ns(profile, send_recv, 100, {1, 2}), 200);
+  EXPECT_EQ(collective_ns(profile, send_recv, 100, ranks(4)), 200);
+  EXPECT_EQ(collective_ns(profile, send_recv, 100, ranks(1)), 0);
+  const TimeModel model(profile);
+  EXPECT_DOUBLE_EQ(model.collective(send_recv, 100, model.shape_of(ranks(4))).legs.back().received_bytes, 100);
+
+  profile.links.launch_ns = 5;
+  profile.links.levels[0].latency_ns = 10;
+  profile.links.levels[0].half_rate_message_bytes = 300;  // a quarter of the rate
+  EXPECT_EQ(collective_ns(profile, send_recv, 100, {0, 1}), 5 + 10 + 400);
+}
+
+// One of the seven links of 1/7 byte/ns.
+TEST(TimeModel, AMessageHasOneLinkOfAFullMesh) {
+  HardwareProfile profile = tiny_profile();
+  profile.links.levels[0] = {.name = "node",
+                             .devices = 8,
+                             .topology = Topology::kFullMesh,
+                             .algorithm = Algorithm::kDirect,
+                             .latency_ns = 10,
+                             .bandwidth_bytes_per_s = 1e9};
+  EXPECT_EQ(collective_ns(profile, device::CollectiveKind::kSendRecv, 100, ranks(2)), 10 + 700);
+  EXPECT_EQ(collective_ns(profile, device::CollectiveKind::kSendRecv, 100, ranks(4)), 10 + 700);
+}
+
 TEST(TimeModel, AGroupPaysOnlyForTheLinksItCrosses) {
   const TimeModel model(tiny_profile());
   EXPECT_THAT(model.shape_of(ranks(2)).members, ElementsAre(2, 1));

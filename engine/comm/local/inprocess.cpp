@@ -86,27 +86,26 @@ class InProcessGroup final : public ProcessGroup, public PeerReduction {
     });
   }
 
-  void gather(Lane lane, std::span<const RootedPart> parts, std::string_view tag) override {
-    rooted(lane, CallKind::kGather, parts, tag, [&](Rendezvous& meeting) {
-      for (std::size_t i = 0; i < parts.size(); ++i) {
-        if (parts[i].root != rank()) continue;
-        for (int turn = 0; turn < size(); ++turn) {
-          const int peer = (rank() + turn) % size();
-          copy_between_ranks(at(parts[i].full, static_cast<std::size_t>(peer) * parts[i].bytes),
-                             meeting.offer(rank(), peer).rooted[i].shard, parts[i].bytes);
-        }
+  void all_to_all(Lane lane, std::span<const Outgoing> sends, std::span<const Incoming> receives,
+                  std::string_view tag) override {
+    check_parts(sends, receives, rank(), size(), tag);
+    collective(lane, {.call = Call::all_to_all(tag), .sends = sends, .receives = receives}, [&](Rendezvous& meeting) {
+      for (int turn = 0; turn < size(); ++turn) {
+        const int peer = (rank() + turn) % size();
+        const Outgoing& theirs = meeting.offer(rank(), peer).sends[static_cast<std::size_t>(rank())];
+        copy_between_ranks(receives[static_cast<std::size_t>(peer)].data, theirs.data, theirs.bytes);
       }
     });
   }
 
-  void scatter(Lane lane, std::span<const RootedPart> parts, std::string_view tag) override {
-    rooted(lane, CallKind::kScatter, parts, tag, [&](Rendezvous& meeting) {
-      for (std::size_t i = 0; i < parts.size(); ++i) {
-        const RootedPart& theirs = meeting.offer(rank(), parts[i].root).rooted[i];
-        const std::size_t offset = static_cast<std::size_t>(rank()) * parts[i].bytes;
-        copy_between_ranks(parts[i].shard, at(theirs.full, offset), parts[i].bytes);
-      }
-    });
+  void send_recv(Lane lane, int to, Outgoing sent, int from, Incoming received, std::string_view tag) override {
+    check_peers(to, sent, from, received, rank(), size(), tag);
+    if (to == rank()) return copy_between_ranks(received.data, sent.data, sent.bytes);
+    const auto world_rank = [&](int peer) {
+      return peer == kNobody ? kNobody : ranks()[static_cast<std::size_t>(peer)];
+    };
+    const Call call = Call::send_recv(world_rank(to), sent.bytes, world_rank(from), received.bytes, tag);
+    members_.on(lane).passages().pass(rank(), {call, to, from, sent.data, received.data});
   }
 
   void broadcast(Lane lane, void* data, std::size_t bytes, int root, std::string_view tag) override {
@@ -129,13 +128,6 @@ class InProcessGroup final : public ProcessGroup, public PeerReduction {
   }
 
  private:
-  template <class Work>
-  void rooted(Lane lane, CallKind kind, std::span<const RootedPart> parts, std::string_view tag, const Work& work) {
-    const Call call = Call::rooted(kind, parts, tag);
-    check_roots(call, parts, size());
-    collective(lane, {.call = call, .rooted = parts}, work);
-  }
-
   template <class Work>
   void collective(Lane lane, Offer offer, const Work& work) {
     Rendezvous& meeting = members_.on(lane);

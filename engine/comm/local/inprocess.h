@@ -4,7 +4,8 @@
 //          the peers' memory, all meet again before inputs may be reused. Waits spin for a few microseconds, then
 //          sleep.
 // Cost     S = full bytes, N ranks; bytes read + written by each rank: all_gather (in place) 2 S (N - 1) / N;
-//          reduce_scatter S + S / N; all_reduce S + S / N + 2 S (N - 1) / N.
+//          reduce_scatter S + S / N; all_reduce S + S / N + 2 S (N - 1) / N; all_to_all, send_recv twice what is
+//          received, by the receiver.
 // Parts    its groups are PeerReductions (peer_reduction.h).
 // Failure  The first failure of any rank fails the whole world: a wait under way ends, and every later call fails at
 //          once with that cause. A call whose members have all come is finished first, since peers may be reading each

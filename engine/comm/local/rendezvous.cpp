@@ -32,7 +32,7 @@ std::vector<int> first_ranks(int count) {
 }  // namespace
 
 Rendezvous::Rendezvous(Job& job, const std::vector<int>& ranks, const std::string& label)
-    : job_(job), ranks_(ranks), label_(label), members_(ranks.size()) {}
+    : job_(job), ranks_(ranks), label_(label), members_(ranks.size()), passages_(job, *this, ranks, label) {}
 
 void Rendezvous::enter(int member, Offer offer) {
   Member& me = members_[static_cast<std::size_t>(member)];
@@ -62,9 +62,18 @@ void Rendezvous::meet(int member) {
   await(member, Patience::kUntilDeadline);
 }
 
+const Call* Rendezvous::awaits(int peer, int member) const {
+  const std::uint64_t met = members_[static_cast<std::size_t>(member)].meetings.load();
+  if (members_[static_cast<std::size_t>(peer)].meetings.load() <= met) return nullptr;
+  return &offer(peer, peer).call;
+}
+
 void Rendezvous::wake() {
-  const std::lock_guard lock(mutex_);
-  changed_.notify_all();
+  {
+    const std::lock_guard lock(mutex_);
+    changed_.notify_all();
+  }
+  passages_.wake();
 }
 
 void Rendezvous::arrive(int member) {
@@ -74,6 +83,7 @@ void Rendezvous::arrive(int member) {
     if ((seen & kGivenUp) != 0) return;  // await() finds the verdict
   } while (!arrivals_.compare_exchange_weak(seen, seen + 1));
   if ((seen + 1) % members_.size() == 0 && sleepers_.load() > 0) wake();
+  passages_.wake_waiting();
 }
 
 bool Rendezvous::complete(std::uint64_t meeting) const {
@@ -151,6 +161,23 @@ void Rendezvous::compare_calls(int member) {
         difference(rank, offer(member, member).call, ranks_[i], offer(member, static_cast<int>(i)).call);
     if (differs) fail(member, *differs);
   }
+  if (offer(member, member).call.kind != CallKind::kAllToAll) return;
+  if (const auto differs = different_counts(member)) {
+    meet(member);  // the peers read this member's counts, and find the same
+    fail(member, *differs);
+  }
+}
+
+std::optional<std::string> Rendezvous::different_counts(int member) const {
+  for (std::size_t from = 0; from < members_.size(); ++from) {
+    const std::span<const Outgoing> sends = offer(member, static_cast<int>(from)).sends;
+    for (std::size_t to = 0; to < members_.size(); ++to) {
+      const std::uint64_t sent = sends[to].bytes;
+      const std::uint64_t expected = offer(member, static_cast<int>(to)).receives[from].bytes;
+      if (sent != expected) return count_difference(ranks_[from], sent, ranks_[to], expected);
+    }
+  }
+  return std::nullopt;
 }
 
 Members::Members(Job& job, std::vector<int> ranks, std::string name)

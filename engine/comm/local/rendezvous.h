@@ -13,12 +13,14 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "engine/comm/call.h"
+#include "engine/comm/local/passages.h"
 #include "engine/comm/process_group.h"
 
 namespace loom::comm::inprocess {
@@ -29,7 +31,8 @@ class Job;
 struct Offer {
   Call call{};
   std::span<const GatherPart> parts{};       // all_gather
-  std::span<const RootedPart> rooted{};      // gather, scatter
+  std::span<const Outgoing> sends{};         // all_to_all
+  std::span<const Incoming> receives{};      // all_to_all
   std::span<const ReducePart> reduced{};     // reduce_scatter_parts
   const void* input = nullptr;               // reductions, broadcast
   std::shared_ptr<SharedSegment> segment{};  // share: member 0's
@@ -51,6 +54,11 @@ class Rendezvous {
 
   // Lets go of what this member showed; after the call's last meet().
   void withdraw(int member);
+
+  // Where two members hand over a message.
+  Passages& passages() { return passages_; }
+  // The collective in which `peer` waits for `member`, who has not come to it; or null.
+  const Call* awaits(int peer, int member) const;
 
   // Wakes the sleepers to look at the job's state.
   void wake();
@@ -76,6 +84,8 @@ class Rendezvous {
   std::string reason_to_give_up(std::uint64_t meeting) const;
   [[noreturn]] void fail(int member, const std::string& verdict);
   void compare_calls(int member);
+  // The first pair of an all_to_all that differs in its bytes. All members look at all pairs, so that they find the same.
+  std::optional<std::string> different_counts(int member) const;
 
   Job& job_;
   const std::vector<int>& ranks_;
@@ -86,6 +96,7 @@ class Rendezvous {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::string verdict_;  // guarded by mutex_
+  Passages passages_;
 };
 
 // What all members of one group share. A rendezvous is made by the first member that calls on its lane.

@@ -30,17 +30,14 @@ class SoloGroup final : public ProcessGroup {
   void all_reduce(Lane lane, void* data, std::int64_t elems, DType dtype, ReduceOp op, std::string_view tag) override {
     reduce_scatter(lane, data, data, elems, dtype, op, tag);
   }
-  void gather(Lane, std::span<const RootedPart> parts, std::string_view tag) override {
-    check_roots(Call::rooted(CallKind::kGather, parts, tag), parts, 1);
-    for (const RootedPart& part : parts) {
-      if (part.shard != nullptr && part.full != nullptr) std::memmove(part.full, part.shard, part.bytes);
-    }
+  void all_to_all(Lane, std::span<const Outgoing> sends, std::span<const Incoming> receives,
+                  std::string_view tag) override {
+    check_parts(sends, receives, 0, 1, tag);
+    keep(sends[0], receives[0]);
   }
-  void scatter(Lane, std::span<const RootedPart> parts, std::string_view tag) override {
-    check_roots(Call::rooted(CallKind::kScatter, parts, tag), parts, 1);
-    for (const RootedPart& part : parts) {
-      if (part.shard != nullptr && part.full != nullptr) std::memmove(part.shard, part.full, part.bytes);
-    }
+  void send_recv(Lane, int to, Outgoing sent, int from, Incoming received, std::string_view tag) override {
+    check_peers(to, sent, from, received, 0, 1, tag);
+    if (to == 0) keep(sent, received);
   }
   void broadcast(Lane, void*, std::size_t, int root, std::string_view tag) override {
     require(root == 0, "broadcast '{}': root is {}, the group has 1 member", tag, root);
@@ -48,6 +45,11 @@ class SoloGroup final : public ProcessGroup {
   void barrier(Lane, std::string_view) override {}
   std::shared_ptr<SharedSegment> share(Lane, std::size_t bytes, std::string_view) override {
     return make_anonymous_segment(bytes);
+  }
+
+ private:
+  static void keep(Outgoing sent, Incoming received) {
+    if (sent.data != nullptr && received.data != nullptr) std::memmove(received.data, sent.data, sent.bytes);
   }
 };
 

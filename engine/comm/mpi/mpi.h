@@ -6,7 +6,8 @@
 //          cancelled, and its reduce-scatter is several times slower.
 // Cost     S = full bytes, N ranks; each rank sends and receives, beside one small message a peer:
 //          all_gather, reduce_scatter S (N - 1) / N; all_reduce twice that, or S (N - 1) for small S; broadcast S from
-//          the root to each.
+//          the root to each; all_to_all and send_recv what is sent, and a send_recv one small message to each of the
+//          two peers.
 // Memory   reduction scratch: a few pieces a peer, a lane, kept for the group's life. share(): a memory file of the
 //          first member, mapped by the others through /proc; null where members are on several machines.
 // Bits     the sums of inprocess.h: the same kernel, in rank order.

@@ -68,18 +68,30 @@ class MpiGroup::Exchange {
  public:
   // Shows `call` to all members.
   Exchange(MpiGroup& group, Lane lane, Call call, const Note& note = {})
-      : group_(group), lane_(lane), call_(std::move(call)), theirs_(static_cast<std::size_t>(group.size())) {
-    mine_ = to_wire(call_);
-    mine_.note = note;
-    theirs_[static_cast<std::size_t>(group.rank())] = mine_;
-    std::vector<Message> messages;
-    for (int turn = 1; turn < group.size(); ++turn) {
-      const int peer = group.peer_at(turn);
-      messages.push_back(send_to(group.world_rank(peer), &mine_, sizeof mine_));
-      messages.push_back(
-          receive_from(group.world_rank(peer), &theirs_[static_cast<std::size_t>(peer)], sizeof(WireCall)));
+      : Exchange(group, group.peers(), lane, std::move(call)) {
+    WireCall mine = to_wire(call_);
+    mine.note = note;
+    theirs_[static_cast<std::size_t>(group.rank())] = mine;
+    show({mine});
+  }
+  // Shows each member the bytes sent to it and expected from it.
+  Exchange(MpiGroup& group, Lane lane, const Call& call, std::span<const Outgoing> sends,
+           std::span<const Incoming> receives)
+      : Exchange(group, group.peers(), lane, call) {
+    std::vector<WireCall> mine(sends.size(), to_wire(call));
+    for (std::size_t member = 0; member < mine.size(); ++member) {
+      mine[member].sent = sends[member].bytes;
+      mine[member].expected = receives[member].bytes;
     }
-    calls_ = start(kCalls, std::move(messages));
+    show(std::move(mine));
+  }
+  // Shows `call` to members `to` and `from` alone.
+  Exchange(MpiGroup& group, Lane lane, const Call& call, int to, int from)
+      : Exchange(group, std::vector<int>{}, lane, call) {
+    for (const int peer : {to, from}) {
+      if (peer != kNobody && (peers_.empty() || peers_.front() != peer)) peers_.push_back(peer);
+    }
+    show({to_wire(call)});
   }
 
   // Whatever is under way still uses this call's memory.
@@ -92,13 +104,11 @@ class MpiGroup::Exchange {
   // Waits until all members have shown the same call.
   void agree() {
     wait(*calls_);
-    for (int turn = 1; turn < group_.size(); ++turn) {
-      const int peer = group_.peer_at(turn);
-      group_.seen_->note(group_.world_rank(peer), theirs(peer));
-    }
-    for (int peer = 0; peer < group_.size(); ++peer) {
+    for (const int peer : peers_) group_.seen_->note(group_.world_rank(peer), theirs(peer));
+    std::sort(peers_.begin(), peers_.end());
+    for (const int peer : peers_) {
       const std::optional<std::string> differs =
-          difference(group_.world_rank(group_.rank()), theirs(group_.rank()), group_.world_rank(peer), theirs(peer));
+          difference(group_.world_rank(group_.rank()), from_wire(mine(peer)), group_.world_rank(peer), theirs(peer));
       if (differs) fail(*differs);
     }
   }
@@ -120,6 +130,27 @@ class MpiGroup::Exchange {
   Lane lane() const { return lane_; }
 
  private:
+  Exchange(MpiGroup& group, std::vector<int> peers, Lane lane, Call call)
+      : group_(group),
+        lane_(lane),
+        call_(std::move(call)),
+        peers_(std::move(peers)),
+        theirs_(static_cast<std::size_t>(group.size())) {}
+
+  // `calls`: one for all peers, or one a member.
+  void show(std::vector<WireCall> calls) {
+    mine_ = std::move(calls);
+    std::vector<Message> messages;
+    for (const int peer : peers_) {
+      messages.push_back(send_to(group_.world_rank(peer), &mine(peer), sizeof(WireCall)));
+      messages.push_back(
+          receive_from(group_.world_rank(peer), &theirs_[static_cast<std::size_t>(peer)], sizeof(WireCall)));
+    }
+    calls_ = start(kCalls, std::move(messages));
+  }
+
+  const WireCall& mine(int peer) const { return mine_[mine_.size() == 1 ? 0 : static_cast<std::size_t>(peer)]; }
+
   std::shared_ptr<Batch> start(Purpose purpose, std::vector<Message> messages) {
     const int tag = (group_.index_ * Lane::kCount + lane_.id()) * kPurposes + purpose;
     started_.push_back(group_.transport_->start(tag, std::move(messages)));
@@ -138,8 +169,9 @@ class MpiGroup::Exchange {
   MpiGroup& group_;
   const Lane lane_;
   const Call call_;
-  WireCall mine_;
-  std::vector<WireCall> theirs_;
+  std::vector<int> peers_;
+  std::vector<WireCall> mine_;
+  std::vector<WireCall> theirs_;  // by member
   std::vector<std::shared_ptr<Batch>> started_;
   std::shared_ptr<Batch> calls_;
 };
@@ -300,44 +332,43 @@ void MpiGroup::sum_own_row(Exchange& exchange, const void* base, const Slice& ro
   }
 }
 
-void MpiGroup::gather(Lane lane, std::span<const RootedPart> parts, std::string_view tag) {
-  rooted(lane, CallKind::kGather, parts, tag);
-}
-
-void MpiGroup::scatter(Lane lane, std::span<const RootedPart> parts, std::string_view tag) {
-  rooted(lane, CallKind::kScatter, parts, tag);
-}
-
-// Between two members messages are matched in the order of the parts.
-void MpiGroup::rooted(Lane lane, CallKind kind, std::span<const RootedPart> parts, std::string_view tag) {
-  const Call call = Call::rooted(kind, parts, tag);
-  check_roots(call, parts, size());
-  Exchange exchange(*this, lane, call);
-  const bool to_root = kind == CallKind::kGather;
-  const auto message = [to_root](bool is_root, int peer, void* data, std::size_t bytes) {
-    return is_root == to_root ? receive_from(peer, data, bytes) : send_to(peer, data, bytes);
-  };
-  std::vector<Message> messages;
-  for (const RootedPart& part : parts) {
-    if (part.root != rank()) {
-      messages.push_back(message(false, world_rank(part.root), part.shard, part.bytes));
-      continue;
-    }
-    for (int turn = 1; turn < size(); ++turn) {
-      const int peer = peer_at(turn);
-      std::byte* const row = at(part.full, static_cast<std::size_t>(peer) * part.bytes);
-      messages.push_back(message(true, world_rank(peer), row, part.bytes));
-    }
+void MpiGroup::all_to_all(Lane lane, std::span<const Outgoing> sends, std::span<const Incoming> receives,
+                          std::string_view tag) {
+  check_parts(sends, receives, rank(), size(), tag);
+  Exchange exchange(*this, lane, Call::all_to_all(tag), sends, receives);
+  std::vector<Message> outgoing;
+  std::vector<Message> incoming;
+  for (int turn = 1; turn < size(); ++turn) {
+    const int to = peer_at(turn);
+    const int from = peer_at(size() - turn);
+    const Outgoing& sent = sends[static_cast<std::size_t>(to)];
+    const Incoming& received = receives[static_cast<std::size_t>(from)];
+    outgoing.push_back(send_to(world_rank(to), sent.data, sent.bytes));
+    incoming.push_back(receive_from(world_rank(from), received.data, received.bytes));
   }
+  const auto sent = exchange.start(std::move(outgoing));
   exchange.agree();
-  const auto moved = exchange.start(std::move(messages));
-  for (const RootedPart& part : parts) {
-    if (part.root != rank() || part.bytes == 0) continue;
-    std::byte* const own = at(part.full, static_cast<std::size_t>(rank()) * part.bytes);
-    if (to_root) std::memmove(own, part.shard, part.bytes);
-    if (!to_root) std::memmove(part.shard, own, part.bytes);
+  const auto received = exchange.start(std::move(incoming));
+  const auto own = static_cast<std::size_t>(rank());
+  if (sends[own].bytes > 0) std::memmove(receives[own].data, sends[own].data, sends[own].bytes);
+  exchange.wait(*received);
+  exchange.wait(*sent);
+}
+
+void MpiGroup::send_recv(Lane lane, int to, Outgoing sent, int from, Incoming received, std::string_view tag) {
+  check_peers(to, sent, from, received, rank(), size(), tag);
+  if (to == rank()) {
+    if (sent.bytes > 0) std::memmove(received.data, sent.data, sent.bytes);
+    return;
   }
-  exchange.wait(*moved);
+  const auto world_rank_of = [&](int peer) { return peer == kNobody ? kNobody : world_rank(peer); };
+  Exchange exchange(*this, lane,
+                    Call::send_recv(world_rank_of(to), sent.bytes, world_rank_of(from), received.bytes, tag), to, from);
+  std::vector<Message> messages;
+  if (to != kNobody) messages.push_back(send_to(world_rank(to), sent.data, sent.bytes));
+  if (from != kNobody) messages.push_back(receive_from(world_rank(from), received.data, received.bytes));
+  exchange.agree();
+  exchange.wait(*exchange.start(std::move(messages)));
 }
 
 void MpiGroup::broadcast(Lane lane, void* data, std::size_t bytes, int root, std::string_view tag) {

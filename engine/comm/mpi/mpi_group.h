@@ -40,8 +40,9 @@ class MpiGroup final : public ProcessGroup {
   void reduce_scatter(Lane lane, const void* input, void* output, std::int64_t elems, DType dtype, ReduceOp op,
                       std::string_view tag) override;
   void all_reduce(Lane lane, void* data, std::int64_t elems, DType dtype, ReduceOp op, std::string_view tag) override;
-  void gather(Lane lane, std::span<const RootedPart> parts, std::string_view tag) override;
-  void scatter(Lane lane, std::span<const RootedPart> parts, std::string_view tag) override;
+  void all_to_all(Lane lane, std::span<const Outgoing> sends, std::span<const Incoming> receives,
+                  std::string_view tag) override;
+  void send_recv(Lane lane, int to, Outgoing sent, int from, Incoming received, std::string_view tag) override;
   void broadcast(Lane lane, void* data, std::size_t bytes, int root, std::string_view tag) override;
   void barrier(Lane lane, std::string_view tag) override;
   std::shared_ptr<SharedSegment> share(Lane lane, std::size_t bytes, std::string_view tag) override;
@@ -58,11 +59,16 @@ class MpiGroup final : public ProcessGroup {
 
   int world_rank(int member) const { return ranks()[static_cast<std::size_t>(member)]; }
   int peer_at(int turn) const { return (rank() + turn) % size(); }
+  // All members but this one, its successor first.
+  std::vector<int> peers() const {
+    std::vector<int> all;
+    for (int turn = 1; turn < size(); ++turn) all.push_back(peer_at(turn));
+    return all;
+  }
   // At least `bytes` for the call under way on `lane`.
   std::byte* scratch(Lane lane, std::size_t bytes);
   bool on_one_machine() const;
 
-  void rooted(Lane lane, CallKind kind, std::span<const RootedPart> parts, std::string_view tag);
   std::shared_ptr<Batch> send_rows(Exchange& exchange, const void* base, std::span<const Slice> rows, DType dtype);
   void sum_own_row(Exchange& exchange, const void* base, const Slice& row, DType dtype, ReduceOp op, void* out);
   void all_reduce_small(Lane lane, const Call& call, void* data, std::int64_t elems);

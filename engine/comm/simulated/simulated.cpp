@@ -36,24 +36,15 @@ class SimulatedGroup final : public ProcessGroup {
     if (data != nullptr) sum_alike(data, data, elems, dtype, op);
   }
 
-  // Another root's rows stay as they are: nobody knows them.
-  void gather(Lane, std::span<const RootedPart> parts, std::string_view tag) override {
-    check_roots(Call::rooted(CallKind::kGather, parts, tag), parts, size());
-    for (const RootedPart& part : parts) {
-      if (part.root != rank() || part.shard == nullptr || part.full == nullptr) continue;
-      for (int peer = 0; peer < size(); ++peer) {
-        std::memmove(static_cast<std::byte*>(part.full) + static_cast<std::size_t>(peer) * part.bytes, part.shard,
-                     part.bytes);
-      }
-    }
+  // A peer sends this rank what this rank sends itself. A part of other bytes stays as it is: nobody knows it.
+  void all_to_all(Lane, std::span<const Outgoing> sends, std::span<const Incoming> receives,
+                  std::string_view tag) override {
+    check_parts(sends, receives, rank(), size(), tag);
+    for (const Incoming& received : receives) take_alike(sends[static_cast<std::size_t>(rank())], received);
   }
-  void scatter(Lane, std::span<const RootedPart> parts, std::string_view tag) override {
-    check_roots(Call::rooted(CallKind::kScatter, parts, tag), parts, size());
-    for (const RootedPart& part : parts) {
-      if (part.root != rank() || part.shard == nullptr || part.full == nullptr) continue;
-      std::memmove(part.shard, static_cast<const std::byte*>(part.full) + static_cast<std::size_t>(rank()) * part.bytes,
-                   part.bytes);
-    }
+  void send_recv(Lane, int to, Outgoing sent, int from, Incoming received, std::string_view tag) override {
+    check_peers(to, sent, from, received, rank(), size(), tag);
+    if (from != kNobody) take_alike(sent, received);
   }
   void broadcast(Lane, void*, std::size_t, int root, std::string_view tag) override {
     require(root >= 0 && root < size(), "broadcast '{}': root is {}, the group has {} members", tag, root, size());
@@ -62,6 +53,10 @@ class SimulatedGroup final : public ProcessGroup {
   std::shared_ptr<SharedSegment> share(Lane, std::size_t, std::string_view) override { return nullptr; }
 
  private:
+  static void take_alike(Outgoing sent, Incoming received) {
+    if (sent.data == nullptr || received.data == nullptr || sent.bytes != received.bytes) return;
+    std::memmove(received.data, sent.data, sent.bytes);
+  }
   void sum_alike(const void* input, void* output, std::int64_t elems, DType dtype, ReduceOp op) const {
     const std::vector<const void*> inputs(static_cast<std::size_t>(size()), input);
     kernels::sum_in_order(dtype, inputs, sum_factor(op, size()), elems, output);
