@@ -4,6 +4,7 @@
 #include <unordered_set>
 
 #include "engine/core/error.h"
+#include "sharding/expert/share_experts.h"
 #include "sharding/fsdp/model_tree.h"
 #include "sharding/fully_shard.h"
 #include "sharding/prefetch_order.h"
@@ -130,6 +131,21 @@ std::vector<RecomputedModule> recomputed_of(nn::Module& model, const Fsdp2Config
   return recomputed;
 }
 
+SharedExperts shared_experts(nn::Module& model, const Fsdp2Config& config, const ModelTree& tree,
+                             ResolvedFsdp2Config& resolved) {
+  SharedExperts experts{listed_modules(model, config.moe_modules, tree, resolved.warnings, resolved.written_as),
+                        config.expert_parallel_size, config.reshard_local_experts};
+  if (experts.paths.empty() && experts.ranks > 1) {
+    config_error(
+        "{}: expert_parallel_size is {}, but no module is listed in moe_modules; list the modules of experts, "
+        "such as model.layers.{{*}}.mlp.experts",
+        config.value_mark("expert_parallel_size").text(), experts.ranks);
+  }
+  const std::string where = fmt::format("{}: moe_modules", config.value_mark("moe_modules").text());
+  for (const std::string& path : experts.paths) check_shares_experts(model, path, experts.ranks, where);
+  return experts;
+}
+
 }  // namespace
 
 ResolvedFsdp2Config resolve_fsdp2(nn::Module& model, const Fsdp2Config& config, int world_size, GatherLayout layout) {
@@ -140,6 +156,8 @@ ResolvedFsdp2Config resolve_fsdp2(nn::Module& model, const Fsdp2Config& config, 
   resolved.warnings = resolved.layout.warnings;
   resolved.groups = groups_of(model, config.sub_modules_to_wrap, tree, resolved.warnings, resolved.written_as);
   resolved.hook_modules = listed_modules(model, config.hook_modules, tree, resolved.warnings, resolved.written_as);
+  resolved.experts = shared_experts(model, config, tree, resolved);
+  resolved.groups = with_experts(model, std::move(resolved.groups), resolved.experts.paths);
   set_hook_modules(resolved.groups, resolved.hook_modules);
   resolved.wrapped = paths_of(resolved.groups);
   resolved.recomputed = recomputed_of(
@@ -190,6 +208,9 @@ FullyShardOptions options_for(nn::Module& model, const ResolvedFsdp2Config& reso
     options.ignored_params.insert(parameter.id());
   }
   options.axes = FsdpAxes::over(world, resolved.layout.shard);
+  if (!resolved.experts.paths.empty()) {
+    options.expert_axes = expert_axes(world, resolved.experts.ranks, resolved.experts.shards);
+  }
   return options;
 }
 
@@ -234,6 +255,7 @@ void parallelize(nn::Module& model, const ResolvedFsdp2Config& resolved, const F
   recompute_modules(model, resolved.recomputed, recompute);
   offload_activations(model, resolved.offloaded, resolved.pin_memory, offload);
   for (const nn::ChunkMbsOptions& module : resolved.chunked) nn::chunk_mbs(*model.find(module.path), module);
+  if (options.expert_axes) share_experts(model, resolved.experts.paths, *options.expert_axes->parts);
   wrap_groups(model, resolved.groups, options);
   FullyShardOptions root = options;
   root.reshard_after_forward = resolved.layout.root_reshard_after_forward;
@@ -279,6 +301,10 @@ std::string describe_group(const FsdpState& state, const std::string& path, std:
 
 std::string mode_lines(const FullyShardOptions& options) {
   std::string text = describe_mode(options.axes.replicate.size(), options.axes.shard.size()) + "\n";
+  if (const auto& experts = options.expert_axes) {
+    text += fmt::format("experts: {} ranks share them; {}\n", experts->parts->size(),
+                        describe_mode(experts->replicate.size(), experts->shard.size()));
+  }
   if (const auto& offload = options.cpu_offload) {
     text += fmt::format("shards, gradients and optimizer state in {} host memory\n",
                         offload->pin_memory ? "pinned" : "pageable");

@@ -7,9 +7,10 @@
 //   3 offload    after recompute: of a recomputed module, the tensors its checkpoint keeps move to the host. Before
 //                shards: gathered parameters are not activations. Modules that run a few rows at a time (nn::chunk_mbs)
 //                come after it: each piece is recomputed and swapped alone.
-//   4 shard      bottom-up, so that a parent owns the parameters its wrapped descendants do not; the root last, which
+//   4 experts    each rank keeps its own of the experts that ranks share, before their parameters are sharded.
+//   5 shard      bottom-up, so that a parent owns the parameters its wrapped descendants do not; the root last, which
 //                owns the rest. Post-order over the module tree: the order of the list does not matter.
-//   5 prefetch   last: the lists are of wrapped modules. Candidates are the groups in pre-order of registration of
+//   6 prefetch   last: the lists are of wrapped modules. Candidates are the groups in pre-order of registration of
 //                their first modules, or in the order of the file's list, without the root. Forward: the next n;
 //                backward: the next n of the reversed list. 0 leaves the implicit order (backward: one group ahead in
 //                the order of execution).
@@ -42,6 +43,14 @@ struct WrappedGroup {
   std::size_t entry = 0;  // the last entry of the list that selects it, counted from 0
   // The innermost of hook_modules that holds all of them: its forward gathers and reshards. Empty: their own.
   std::string hook_module = {};
+  bool has_shared_experts = false;  // one module of moe_modules, sharded over axes of its own
+};
+
+// Experts that ranks share.
+struct SharedExperts {
+  std::vector<std::string> paths;  // of moe_modules, in pre-order of registration
+  int ranks = 1;                   // that share one set of experts
+  bool shards = true;              // over the ranks that have the same experts; false: these keep copies
 };
 
 // "model.norm, lm_head", with "(reshard_after_forward: false)" if that is set.
@@ -53,6 +62,7 @@ struct ResolvedFsdp2Config {
   FullyShardOptions options;              // options_for() adds the axes and the ignored parameters
   std::vector<WrappedGroup> groups;       // of sub_modules_to_wrap, in pre-order of the first module of each
   std::vector<std::string> wrapped;       // the paths of all their modules
+  SharedExperts experts;                  // their modules are groups too
   std::vector<std::string> hook_modules;  // paths, pre-order of registration
   std::vector<std::string> ignored;       // paths of modules whose parameters are left out of sharding
   // The recomputed modules and how, one entry per module: recompute_modules in pre-order of registration, then
@@ -85,7 +95,7 @@ using RecomputeStep = std::function<void(nn::Module& model, const RecomputedModu
 // (offload::swap_activations; FSDP2Mixin passes models/mixin/activation_swap.h).
 using OffloadStep = std::function<void(nn::Module& model, const std::vector<std::string>& paths, bool pin_memory)>;
 
-// Steps 2 to 5. ConfigError if modules are to be recomputed and `recompute` is empty, or to be offloaded and
+// Steps 2 to 6. ConfigError if modules are to be recomputed and `recompute` is empty, or to be offloaded and
 // `offload` is. Collective.
 void parallelize(nn::Module& model, const ResolvedFsdp2Config& resolved, const FullyShardOptions& options,
                  const RecomputeStep& recompute, const OffloadStep& offload = nullptr);

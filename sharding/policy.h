@@ -45,6 +45,9 @@ struct CpuOffloadPolicy {
 
 struct FullyShardOptions {
   FsdpAxes axes;
+  // The axes of modules whose experts ranks share (expert/share_experts.h), in the options of a whole model; none: no
+  // experts are shared.
+  std::optional<FsdpAxes> expert_axes;
   // The dim that a parameter is cut on, by its path below the wrapped module; null: dim 0 for all. On another dim the
   // shard axis must divide the size. As shard_placement_fn of PyTorch.
   std::function<int(const std::string& path, const Shape& shape)> shard_dim;

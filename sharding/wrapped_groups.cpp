@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "engine/core/error.h"
+#include "sharding/expert/share_experts.h"
 #include "sharding/fsdp/model_tree.h"
 #include "sharding/fully_shard.h"
 #include "sharding/selected_modules.h"
@@ -33,6 +34,11 @@ void add_module(const std::string& path, WrappedGroup& group) {
   if (std::ranges::none_of(group.paths, holds)) group.paths.push_back(path);
 }
 
+// The number of ranks of the axes of experts, which all have data of their own.
+double world_size(const FsdpAxes& axes) {
+  return static_cast<double>(axes.shard.size()) * axes.replicate.size() * axes.parts->size();
+}
+
 // Modules below the modules of a group are wrapped before the group.
 class BottomUp {
  public:
@@ -56,10 +62,11 @@ class BottomUp {
     std::vector<nn::Module*> modules;
     for (const std::string& path : group.paths) modules.push_back(model_.find(path));
     for (nn::Module* module : modules) visit(*module);
-    FullyShardOptions options = options_;
+    FullyShardOptions options = group.has_shared_experts ? expert_options(options_) : options_;
     if (group.reshard_after_forward) options.reshard_after_forward = group.reshard_after_forward;
     if (!group.hook_module.empty()) options.hook_module = model_.find(group.hook_module);
     fully_shard(modules, options);
+    if (group.has_shared_experts) set_gradient_divide_factor(*modules.front(), world_size(options.axes));
   }
 
   nn::Module& model_;
@@ -117,6 +124,30 @@ std::vector<WrappedGroup> groups_of(nn::Module& model, std::span<const WrapEntry
       add_module(path, groups[place->second]);
     }
   }
+  return groups;
+}
+
+std::vector<WrappedGroup> with_experts(nn::Module& model, std::vector<WrappedGroup> groups,
+                                       const std::vector<std::string>& expert_paths) {
+  if (expert_paths.empty()) return groups;
+  const std::size_t entries = groups.empty() ? 0 : std::ranges::max(groups, {}, &WrappedGroup::entry).entry + 1;
+  for (const std::string& path : expert_paths) {
+    const auto holds = [&](const WrappedGroup& group) {
+      return std::ranges::find(group.paths, path) != group.paths.end();
+    };
+    const auto group = std::ranges::find_if(groups, holds);
+    if (group == groups.end()) {
+      groups.push_back({.paths = {path}, .entry = entries, .has_shared_experts = true});
+    } else if (group->paths.size() > 1) {
+      config_error("moe_modules: '{}' is in {}, and experts are a group of their own; take it out of that list", path,
+                   in_words(&*group));
+    } else {
+      group->has_shared_experts = true;
+    }
+  }
+  std::unordered_map<std::string, std::size_t> place;
+  for (auto& [path, module] : model.named_modules()) place.emplace(path, place.size());
+  std::ranges::stable_sort(groups, {}, [&](const WrappedGroup& group) { return place.at(group.paths.front()); });
   return groups;
 }
 

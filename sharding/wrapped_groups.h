@@ -21,6 +21,11 @@ namespace loom::sharding {
 std::vector<WrappedGroup> groups_of(nn::Module& model, std::span<const WrapEntry> entries, const ModelTree& tree,
                                     std::vector<std::string>& warnings, std::map<std::string, std::string>& written_as);
 
+// The groups with those of expert modules among them, in pre-order of registration; a group of one such module alone
+// becomes that of its experts. ConfigError for one in a group of several modules.
+std::vector<WrappedGroup> with_experts(nn::Module& model, std::vector<WrappedGroup> groups,
+                                       const std::vector<std::string>& expert_paths);
+
 // Gives each group the innermost of `hook_modules` (paths) that holds all of its modules.
 void set_hook_modules(std::span<WrappedGroup> groups, std::span<const std::string> hook_modules);
 

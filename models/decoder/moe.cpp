@@ -8,8 +8,10 @@
 #include "engine/tensor/ops/moe.h"
 #include "engine/tensor/ops/routing.h"
 #include "models/decoder/decoder_parts.h"
+#include "models/decoder/expert_exchange.h"
 #include "models/decoder/layer_parts.h"
 #include "models/decoder/named_module.h"
+#include "sharding/expert/expert_module.h"
 
 namespace loom::models {
 namespace {
@@ -39,7 +41,7 @@ class TopKRouter final : public NamedModule {
   nn::ParamSlot& weight_;
 };
 
-class Experts final : public NamedModule {
+class Experts final : public NamedModule, public sharding::ExpertModule {
  public:
   explicit Experts(const DecoderConfig& c)
       : NamedModule(class_name(c, "Experts")),
@@ -50,29 +52,40 @@ class Experts final : public NamedModule {
         down_proj_(register_parameter("down_proj", {num_experts_, c.hidden_size, intermediate_size_},
                                       Init::normal(c.initializer_range))) {}
 
+  std::int64_t expert_count() const override { return num_experts_; }
+  void share_experts(const comm::Axis& axis) override {
+    if (axis.size() > 1) exchange_.emplace(axis, num_experts_);
+  }
+
  protected:
   Value forward(const Args& args) override {
     const ops::ExpertRows rows = ops::sort_by_expert(args.tensor(1), num_experts_);
     Tensor x = ops::gather_tokens(args.tensor(0), rows);
-    x = ops::grouped_linear(x, gate_up_proj_.value, rows);
-    std::vector<Tensor> halves = ops::split_last(x, {intermediate_size_, intermediate_size_});
-    if (recomputes_activation(*this)) {
-      x = activated(
-          *this, halves, [](const auto& h) { return nn::functional::swiglu(h[0], h[1]); },
-          [&](const Tensor& a) { return ops::grouped_linear(a, down_proj_.value, rows); });
-    } else {
-      x = nn::functional::swiglu(halves[0], halves[1]);
-      halves.clear();
-      x = ops::grouped_linear(x, down_proj_.value, rows);
-    }
-    return ops::combine_tokens(x, args.tensor(2), rows);
+    if (!exchange_) return ops::combine_tokens(mlp(std::move(x), rows), args.tensor(2), rows);
+    const ExpertExchange::Dispatched to = exchange_->dispatch(std::exchange(x, {}), rows, "experts");
+    return ops::combine_tokens(exchange_->combine(mlp(to.rows, to.order), to, "experts"), args.tensor(2), rows);
   }
 
  private:
+  // x [R, H] in order of expert -> [R, H].
+  Tensor mlp(Tensor x, const ops::ExpertRows& rows) const {
+    x = ops::grouped_linear(x, gate_up_proj_.value, rows);
+    std::vector<Tensor> halves = ops::split_last(x, {intermediate_size_, intermediate_size_});
+    if (recomputes_activation(*this)) {
+      return activated(
+          *this, halves, [](const auto& h) { return nn::functional::swiglu(h[0], h[1]); },
+          [&](const Tensor& a) { return ops::grouped_linear(a, down_proj_.value, rows); });
+    }
+    x = nn::functional::swiglu(halves[0], halves[1]);
+    halves.clear();
+    return ops::grouped_linear(x, down_proj_.value, rows);
+  }
+
   const std::int64_t num_experts_;
   const std::int64_t intermediate_size_;
   nn::ParamSlot& gate_up_proj_;
   nn::ParamSlot& down_proj_;
+  std::optional<ExpertExchange> exchange_;  // where ranks share the experts
 };
 
 class SparseMoeBlock final : public NamedModule {

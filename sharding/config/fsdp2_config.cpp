@@ -165,9 +165,6 @@ void reject_not_built(const Fsdp2Config& config) {
     config_error("{}: {} is not built yet in this version; remove the key", config.key_mark(key).text(), what);
   };
   refuse_if(config.align_fsdp_param_groups, "align_fsdp_param_groups", "align_fsdp_param_groups: true");
-  refuse_if(config.expert_parallel_size > 1, "expert_parallel_size",
-            fmt::format("expert_parallel_size: {}", config.expert_parallel_size));
-  refuse_if(!config.moe_modules.empty(), "moe_modules", "moe_modules");
 }
 
 }  // namespace loom::sharding

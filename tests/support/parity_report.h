@@ -54,6 +54,17 @@ inline std::vector<std::filesystem::path> case_folders(const std::filesystem::pa
   return cases;
 }
 
+// The same at any depth.
+inline std::vector<std::filesystem::path> case_folders_below(const std::filesystem::path& folder,
+                                                             std::string_view marker) {
+  std::vector<std::filesystem::path> cases;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
+    if (entry.path().filename() == marker) cases.push_back(entry.path().parent_path());
+  }
+  std::sort(cases.begin(), cases.end());
+  return cases;
+}
+
 // The main of a parity program `NAME DIR`: 2 for a wrong command line or a folder that cannot be read, else what `run`
 // returns. `more`: what else its usage shows (" [--mesh NAME=SIZE,...]").
 template <class Run>

@@ -1,6 +1,6 @@
 // training_parity DIR [--mesh dp_replicate=M,dp_shard=N]: the same curves as PyTorch FSDP2.
 //
-// Every subfolder of DIR with a curve.json is a case: the Hugging Face model is loaded, its decoder layers, embedding
+// Every folder below DIR with a curve.json is a case: the Hugging Face model is loaded, its decoder layers, embedding
 // and head (GPT-2: its blocks) and the root are wrapped by fully_shard over the case's mesh, and trained on the case's
 // tokens. Losses, gradient norms, the first step's gradients and the last weights must agree within the contract of
 // tests/reference/README.md; in 16-bit cases the dtype and bytes of every gather and reduction are checked too. A case
@@ -14,6 +14,10 @@
 // that from each, a reduction N times that, and is followed by an all-reduce where dp_replicate > 1; N = 1 gathers
 // nothing. Rank 0 has the first rows of the batch: its logits are compared as far as the reference's rank 0 has the
 // same rows.
+//
+// A case with a `base` takes model and tokens from that folder of the reference. Its `mesh` may cut experts over ep and
+// shard them over efsdp, on dim expert_shard_dim and with expert_gradient_divide_factor; everything else is sharded over
+// all ranks. The placements of rank 0 must be those of the case.
 //
 // A case with dcp/step_N, a checkpoint that PyTorch wrote after step N, is also taken up from there, and from the
 // checkpoint that its own run makes after step N: at 1, 2, 3 and 4 ranks the steps from N + 1 on have to be those of
@@ -41,6 +45,8 @@
 #include "models/hf/hf_folder.h"
 #include "models/internvl/internvl.h"
 #include "offload/host_allocator.h"
+#include "sharding/expert/expert_module.h"
+#include "sharding/expert/share_experts.h"
 #include "sharding/full_parameters.h"
 #include "sharding/fully_shard.h"
 #include "tests/support/case_json.h"
@@ -74,7 +80,7 @@ constexpr Tolerance kBf16{2e-3, 1e-2};
 constexpr double kLogits = 2e-5;
 
 struct Case {
-  std::filesystem::path folder;
+  std::filesystem::path folder;  // with the model and its tokens
   std::string name;
   CaseJson curve;
   train::ParallelDegrees degrees;    // that it is run with
@@ -84,6 +90,10 @@ struct Case {
   std::filesystem::path save_to;  // a checkpoint after step `save_after`; none: nothing is saved
   std::int64_t save_after = 0;
   std::optional<int> reshard_ranks;  // an integer reshard_after_forward
+  std::int64_t steps = 0;            // as long as the curve is
+  int ep = 0;                        // ranks that share the experts; 0: experts are no group of their own
+  int expert_shard_dim = 0;
+  double expert_divide_factor = 1;
   int accum = 1;
   bool sixteen_bit = false;
   bool images = false;
@@ -111,7 +121,8 @@ std::string in_words(const train::ParallelDegrees& degrees) {
 void check_size(const Case& c, const CaseJson& scenario) {
   const io::SafetensorsFile file(c.batches());
   const Shape& shape = file.at("tokens").shape;
-  const std::pair<const char*, std::int64_t> sizes[] = {{"steps", shape[0]}, {"gb", shape[1]}, {"seq", shape[2] - 1}};
+  const std::pair<const char*, std::int64_t> sizes[] = {{"gb", shape[1]}, {"seq", shape[2] - 1}};
+  if (c.steps > shape[0]) config_error("its curve has {} steps, and its tokens {}", c.steps, shape[0]);
   for (const auto& [key, size] : sizes) {
     if (scenario.value(key, size) == size) continue;
     config_error("{} is {}, and {} has {}", key, scenario.at(key).dump(), c.batches().filename().string(), size);
@@ -156,6 +167,10 @@ void read_scenario(Case& c, const CaseJson& scenario) {
   c.reference.dp_shard = world / c.reference.dp_replicate;
   c.degrees = c.reference;
   c.accum = scenario.value("accum", 1);
+  c.steps = static_cast<std::int64_t>(c.curve.at("curve").size());
+  if (scenario.value("steps", c.steps) != c.steps) {
+    config_error("steps is {}, and its curve has {}", scenario.at("steps").dump(), c.steps);
+  }
   c.freeze = scenario.value("freeze", std::vector<std::string>{});
   c.options.policy = {dtype("param"), dtype("reduce"), dtype("output"), true};
   c.options.reshard_after_forward = true;
@@ -172,6 +187,33 @@ void read_scenario(Case& c, const CaseJson& scenario) {
   c.sixteen_bit = c.options.policy.param_dtype.value_or(DType::kF32) != DType::kF32;
 }
 
+// "shared/reference/training/NAME" is training/NAME in a folder above the case.
+std::filesystem::path base_of(const std::filesystem::path& case_folder, const std::string& base) {
+  const std::filesystem::path path = base;
+  const std::filesystem::path below = path.parent_path().filename() / path.filename();
+  for (auto above = std::filesystem::absolute(case_folder); above != above.parent_path(); above = above.parent_path()) {
+    if (std::filesystem::is_directory(above / below)) return above / below;
+  }
+  config_error("its base {} is in no folder above {}", base, case_folder.string());
+}
+
+// Why the mesh of a case with axes cannot be run, or nothing.
+std::optional<std::string> read_axes(Case& c, const CaseJson& mesh) {
+  for (const char* axis : {"cp", "tp"}) {
+    if (mesh.value(axis, 1) > 1) return fmt::format("it has the axis {}, which is not built", axis);
+  }
+  if (!mesh.contains("ep")) return "its mesh has no axis that this program knows";
+  c.ep = mesh.at("ep");
+  const int efsdp = mesh.at("efsdp"), world = c.curve.at("world");
+  if (mesh.at("dp_shard").get<int>() != world || c.ep * efsdp != world) {
+    config_error("its axes dp_shard {}, ep {} and efsdp {} are not those of {} ranks", mesh.at("dp_shard").dump(), c.ep,
+                 efsdp, world);
+  }
+  c.expert_shard_dim = c.curve.at("expert_shard_dim");
+  c.expert_divide_factor = c.curve.at("expert_gradient_divide_factor");
+  return std::nullopt;
+}
+
 void read_file(Case& c) {
   const CaseJson scenario = c.curve.contains("scenario") ? c.curve.at("scenario") : CaseJson();
   read_scenario(c, scenario);
@@ -186,7 +228,7 @@ void read_file(Case& c) {
 // What of the file is not for this program: the model's name, which its config.json has too; the same run in one
 // process. 16-bit gradients and weights are not compared one by one.
 std::string unread(const Case& c) {
-  test::Commentary commentary{"model", "unsharded_curve"};
+  test::Commentary commentary{"model", "unsharded_curve", "order"};
   if (c.sixteen_bit) commentary.insert(commentary.end(), {"step1_grad_norm_by_param", "final_weight_norm_by_param"});
   return c.curve.unread(std::move(commentary));
 }
@@ -210,6 +252,19 @@ std::optional<std::string> put_on(Case& c, const train::ParallelDegrees& degrees
   return std::nullopt;
 }
 
+// Experts that ranks share, each a group over axes of its own, as the case says.
+void wrap_experts(nn::Module& model, const Case& c, const sharding::FullyShardOptions& options) {
+  for (auto& [path, module] : model.named_modules()) {
+    if (dynamic_cast<sharding::ExpertModule*>(module) == nullptr) continue;
+    sharding::share_experts(model, {path}, *options.expert_axes->parts);
+    sharding::FullyShardOptions experts = options;
+    experts.axes = *options.expert_axes;
+    experts.shard_dim = [dim = c.expert_shard_dim](const std::string&, const Shape&) { return dim; };
+    sharding::fully_shard(*module, experts);
+    sharding::set_gradient_divide_factor(*module, c.expert_divide_factor);
+  }
+}
+
 void wrap(nn::Module& model, const sharding::FullyShardOptions& options) {
   for (const char* container : {"model.layers", "model.language_model.layers", "transformer.h"}) {
     nn::Module* layers = model.find(container);
@@ -230,24 +285,67 @@ struct Results {
   std::map<std::string, double> step1_grad_norm;
   std::map<std::string, double> final_weight_norm;
   std::vector<float> step1_logits;  // of rank 0; cases with images
-  std::string wire_error;           // a gather or reduction of the wrong dtype or size
+  std::string wire_error;           // a gather or reduction of the wrong dtype or size; a wrong placement
 };
 
+double sum_over(const comm::Axis& axis, double sum, const std::string& path) {
+  if (axis.size() > 1) axis.group().all_reduce(comm::kHostLane, &sum, 1, DType::kF64, comm::ReduceOp::sum(), path);
+  return sum;
+}
+
+// By the identity of the shard: the axes that it is cut over.
+std::map<const void*, const sharding::FsdpAxes*> axes_of_shards(nn::Module& model) {
+  std::map<const void*, const sharding::FsdpAxes*> axes;
+  for (const sharding::FsdpState* state : sharding::FsdpState::collect(model)) {
+    if (state->group() == nullptr) continue;
+    for (const auto& param : state->group()->params()) axes[param->sharded().id()] = &state->group()->axes();
+  }
+  return axes;
+}
+
 // The norm over the whole tensors of what `pick` gives for each parameter's shard.
-std::map<std::string, double> norms(nn::Module& model, comm::ProcessGroup& shards,
-                                    const std::function<Tensor(const Tensor&)>& pick) {
+std::map<std::string, double> norms(nn::Module& model, const std::function<Tensor(const Tensor&)>& pick) {
+  const auto axes = axes_of_shards(model);
   std::map<std::string, double> result;
   for (auto& [path, shard] : model.named_parameters()) {
     const Tensor tensor = pick(shard);
     if (!tensor.defined()) continue;
     double sum = 0;
     for (const double value : tensor.to_vector<double>()) sum += value * value;
-    if (shards.size() > 1) {
-      shards.all_reduce(comm::kHostLane, &sum, 1, DType::kF64, comm::ReduceOp::sum(), path);
+    if (const auto found = axes.find(shard.id()); found != axes.end()) {
+      sum = sum_over(found->second->shard, sum, path);
+      if (found->second->parts) sum = sum_over(*found->second->parts, sum, path);
     }
     result[path] = std::sqrt(sum);
   }
   return result;
+}
+
+// As DTensor prints where a parameter is: of its FSDP axis, then of the ranks with other parts.
+std::vector<std::string> placements(const sharding::Param& param, const sharding::FsdpAxes& axes) {
+  if (!axes.parts || axes.parts->size() == 1) return {fmt::format("S({})", param.shard_dim())};
+  const std::string own =
+      param.shard_dim() == 0 ? fmt::format("_S(0, {})", axes.parts->size()) : fmt::format("S({})", param.shard_dim());
+  return {own, "S(0)"};
+}
+
+// Which placement differs from the case's, or nothing.
+std::string check_placements(nn::Module& model, const CaseJson& expected) {
+  std::map<std::string, std::vector<std::string>> actual;
+  for (const sharding::FsdpState* state : sharding::FsdpState::collect(model)) {
+    if (state->group() == nullptr) continue;
+    for (const auto& param : state->group()->params()) {
+      actual[nn::join_path(state->path(), param->path())] = placements(*param, state->group()->axes());
+    }
+  }
+  for (const auto& [path, value] : expected.items()) {
+    const auto wanted = value.get<std::vector<std::string>>();
+    if (actual[path] != wanted) {
+      return fmt::format("placements of {} are {}, expected {}", path, fmt::join(actual[path], " "),
+                         fmt::join(wanted, " "));
+    }
+  }
+  return "";
 }
 
 // Rows of a parameter on each of `ranks`, padded.
@@ -319,6 +417,10 @@ class Run {
     options.layout = grain.layout;
     options.cpu_offload = grain.cpu_offload;
     options.axes = sharding::FsdpAxes::of(mesh_);
+    if (c.ep > 0) {
+      options.expert_axes = sharding::expert_axes(world, c.ep, /*shards=*/true);
+      wrap_experts(*model_, c, options);
+    }
     wrap(*model_, options);
     sharding::materialize_shards(*model_);
     models::load_weights(*model_, io::HfWeights(c.folder));
@@ -331,7 +433,7 @@ class Run {
     const io::StoredTensor& tokens = file.at("tokens");
     if (case_.images) pixel_values_ = &file.at("pixel_values");
     Results results;
-    for (std::int64_t step = case_.first_step; step < tokens.shape[0]; ++step) {
+    for (std::int64_t step = case_.first_step; step < case_.steps; ++step) {
       std::optional<device::Recorder> recorder;
       if (step == 1) recorder.emplace(device::Device::current(), device::RecorderOptions{.entries = false});
       double loss = 0;
@@ -342,7 +444,12 @@ class Run {
       if (step == 1 && case_.sixteen_bit)
         results.wire_error = check_wire(recorder->recording(), *model_, case_.degrees);
       results.grad_norm.push_back(sharding::clip_grad_norm(*model_, case_.clip_grad));
-      if (step == 0) results.step1_grad_norm = norms(*model_, shards(), [](const Tensor& t) { return t.grad(); });
+      if (step == 0) {
+        results.step1_grad_norm = norms(*model_, [](const Tensor& t) { return t.grad(); });
+        if (case_.curve.contains("placements")) {
+          results.wire_error = check_placements(*model_, case_.curve.at("placements"));
+        }
+      }
       optimizer_->step();
       optimizer_->zero_grad();
       if (loss_axis_.size() > 1) {
@@ -352,7 +459,7 @@ class Run {
       if (everyone_ && step + 1 == case_.save_after) save();
     }
     results.step1_logits = std::move(step1_logits_);
-    results.final_weight_norm = norms(*model_, shards(), [](const Tensor& t) { return t; });
+    results.final_weight_norm = norms(*model_, [](const Tensor& t) { return t; });
     return results;
   }
 
@@ -371,8 +478,6 @@ class Run {
     checkpoint::load_module(checkpoint, sharding::local_state_dict(*model_), checkpoint::Strictness::kRaiseAll);
     optimizer_->load_state_dict(checkpoint::read_optimizer(checkpoint, *optimizer_, checkpoint::Strictness::kRaiseAll));
   }
-
-  comm::ProcessGroup& shards() const { return mesh_.axis("dp_shard").group(); }
 
   double micro_batch(const io::StoredTensor& tokens, std::int64_t step, int index) {
     const std::int64_t batch = tokens.shape[1];
@@ -508,6 +613,7 @@ std::pair<bool, std::string> compare(const Case& c, const Results& results) {
   agrees = agrees && grads.value <= tolerance.step1_grad_norm && weights.value <= tolerance.final_weight_norm;
   text += fmt::format(", step-1 gradients {:.1e} ({}), last weights {:.1e} ({})", grads.value, grads.where,
                       weights.value, weights.where);
+  if (!results.wire_error.empty()) text += ", " + results.wire_error;
   return {agrees, text};
 }
 
@@ -585,26 +691,32 @@ struct Request {
 };
 
 int run(const Request& request, int only_world, const Ranks& run_ranks, test::ParityReport& report) {
-  for (const auto& case_folder : test::case_folders(request.folder, "curve.json")) {
+  for (const auto& case_folder : test::case_folders_below(request.folder, "curve.json")) {
     Case c;
     c.folder = case_folder;
     c.name = case_folder.filename().string();
     std::optional<std::string> reason;
     try {
-      c.images = std::filesystem::exists(case_folder / "batches.safetensors");
-      c.images ? void(models::load_internvl_config(case_folder)) : void(models::load_decoder_config(case_folder));
-    } catch (const ConfigError& error) {
-      reason = error.what();
-    }
-    try {
-      if (!reason) {
-        c.curve = test::read_case(case_folder / "curve.json");
-        read_file(c);
-      }
+      c.curve = test::read_case(case_folder / "curve.json");
+      if (c.curve.contains("base")) c.folder = base_of(case_folder, c.curve.at("base").get<std::string>());
     } catch (const std::exception& error) {
       report.failed(c.name, error.what());
       continue;
     }
+    try {
+      if (c.curve.contains("mesh")) reason = read_axes(c, c.curve.at("mesh"));
+      c.images = std::filesystem::exists(c.folder / "batches.safetensors");
+      c.images ? void(models::load_internvl_config(c.folder)) : void(models::load_decoder_config(c.folder));
+    } catch (const ConfigError& error) {
+      reason = error.what();
+    }
+    try {
+      if (!reason) read_file(c);
+    } catch (const std::exception& error) {
+      report.failed(c.name, error.what());
+      continue;
+    }
+    if (!reason && request.mesh && c.ep > 0) reason = "it has a mesh of experts, and --mesh is one without";
     if (!reason && request.mesh) reason = put_on(c, *request.mesh);
     if (!reason && only_world > 0 && c.ranks() != only_world) {
       reason = fmt::format("it has {} ranks, and {} processes are running", c.ranks(), only_world);

@@ -1,0 +1,21 @@
+// ExpertModule: a module of experts that ranks can share: each rank then has some of them, and tokens travel.
+#pragma once
+
+#include <cstdint>
+
+#include "engine/comm/mesh.h"
+
+namespace loom::sharding {
+
+class ExpertModule {
+ public:
+  virtual ~ExpertModule() = default;
+
+  // Of the whole layer. Every parameter of the module has as many rows, row e being expert e.
+  virtual std::int64_t expert_count() const = 0;
+  // From now on rank r of the axis, of e ranks, has experts [r E / e, (r + 1) E / e), and computes them for the tokens
+  // of all ranks of the axis. The caller has cut the parameters. e divides E. Before the first forward.
+  virtual void share_experts(const comm::Axis& axis) = 0;
+};
+
+}  // namespace loom::sharding
