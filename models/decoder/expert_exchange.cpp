@@ -19,30 +19,29 @@ std::int64_t even_part(std::int64_t rows, std::int64_t i, std::int64_t parts) {
 
 }  // namespace
 
-ExpertExchange::ExpertExchange(const comm::Axis& axis, std::int64_t experts)
-    : ranks_{axis.shared_group()}, experts_(experts), own_(experts / axis.size()) {}
+ExpertExchange::ExpertExchange(const comm::Axis& axis, std::int64_t experts, std::string path)
+    : ranks_{axis.shared_group()}, experts_(experts), own_(experts / axis.size()), path_(std::move(path)) {}
 
-std::vector<std::int64_t> ExpertExchange::counts_of_all(const Tensor& offsets, std::int64_t rows,
-                                                        const std::string& tag) const {
-  std::vector<std::int64_t> all(at(ranks_.size() * experts_));
-  std::int64_t* own = all.data() + ranks_.rank() * experts_;
-  const bool dry = offsets.raw() == nullptr;
+std::vector<std::int64_t> ExpertExchange::own_counts(const Tensor& offsets, std::int64_t rows) const {
+  std::vector<std::int64_t> counts;
+  const std::int64_t* at = offsets.data<std::int64_t>();
   for (std::int64_t e = 0; e < experts_; ++e) {
-    own[e] = dry ? even_part(rows, e, experts_) : offsets.data<std::int64_t>()[e + 1] - offsets.data<std::int64_t>()[e];
+    counts.push_back(at == nullptr ? even_part(rows, e, experts_) : at[e + 1] - at[e]);
   }
-  if (dry) {
-    for (int rank = 0; rank < ranks_.size(); ++rank) std::copy_n(own, experts_, all.data() + rank * experts_);
-    return all;
-  }
-  const auto bytes = at(experts_) * sizeof(std::int64_t);
-  const comm::GatherPart part{own, all.data(), bytes};
-  ranks_.ranks->all_gather(ranks_.lane, {&part, 1}, tag);
-  return all;
+  return counts;
 }
 
-ExpertExchange::Dispatched ExpertExchange::dispatch(const Tensor& x, const ops::ExpertRows& rows,
-                                                    const std::string& tag) const {
-  const std::vector<std::int64_t> counts = counts_of_all(rows.offsets, x.shape()[0], tag);
+std::vector<std::int64_t> ExpertExchange::counts_of_all(const Tensor& offsets, std::int64_t rows) const {
+  const std::vector<std::int64_t> own = own_counts(offsets, rows);
+  const Tensor all = dist::all_gather(Tensor::from(own, {experts_}), 0, ranks_, path_);
+  if (all.raw() != nullptr) return all.to_vector<std::int64_t>();
+  std::vector<std::int64_t> even;
+  for (int rank = 0; rank < ranks_.size(); ++rank) even.insert(even.end(), own.begin(), own.end());
+  return even;
+}
+
+ExpertExchange::Dispatched ExpertExchange::dispatch(const Tensor& x, const ops::ExpertRows& rows) const {
+  const std::vector<std::int64_t> counts = counts_of_all(rows.offsets, x.shape()[0]);
   Dispatched to;
   std::vector<std::int64_t> experts;  // of the rows that come, among this rank's
   for (int rank = 0; rank < ranks_.size(); ++rank) {
@@ -52,18 +51,18 @@ ExpertExchange::Dispatched ExpertExchange::dispatch(const Tensor& x, const ops::
       experts.insert(experts.end(), at(counts[at(rank * experts_ + ranks_.rank() * own_ + e)]), e);
     }
   }
-  const Tensor received = dist::all_to_all(x, to.counts, ranks_, tag);
+  const Tensor received = dist::all_to_all(x, to.counts, ranks_, path_);
   const Tensor choices = Tensor::from(experts, {std::ssize(experts), 1});
   to.order = ops::sort_by_expert(choices, own_);
   to.rows = ops::gather_tokens(received, to.order);
   return to;
 }
 
-Tensor ExpertExchange::combine(const Tensor& y, const Dispatched& to, const std::string& tag) const {
+Tensor ExpertExchange::combine(const Tensor& y, const Dispatched& to) const {
   // One choice a row: the way back is the sum of one row.
   const Tensor ones = Tensor::full({y.shape()[0], 1}, y.dtype(), 1);
   const Tensor rows = ops::combine_tokens(y, ones, to.order);
-  return dist::all_to_all(rows, {to.counts.received, to.counts.sent}, ranks_, tag);
+  return dist::all_to_all(rows, {to.counts.received, to.counts.sent}, ranks_, path_);
 }
 
 }  // namespace loom::models

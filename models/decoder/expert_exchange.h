@@ -4,7 +4,7 @@
 //          each token and expert it goes to; R' rows that it receives.
 // Order    what comes from rank 0 first, and of one rank in order of expert; dispatch() puts the rows in order of this
 //          rank's experts, inside an expert by rank. So sums over an expert's rows do not depend on timing.
-// Counts   go ahead of the rows, on the host: every rank knows from them how many rows come from whom.
+// Counts   go ahead of the rows: every rank knows from them how many rows come from each rank.
 // Dry run  there are no tokens to count: rows are shared out evenly.
 // Errors   CommError of the group.
 #pragma once
@@ -21,7 +21,8 @@ namespace loom::models {
 class ExpertExchange {
  public:
   // Precondition: the axis has e ranks, and e divides `experts`.
-  ExpertExchange(const comm::Axis& axis, std::int64_t experts);
+  // `path` of the module names the work in errors and traces.
+  ExpertExchange(const comm::Axis& axis, std::int64_t experts, std::string path);
 
   struct Dispatched {
     Tensor rows;            // [R', H]
@@ -29,17 +30,20 @@ class ExpertExchange {
     dist::RowCounts counts;
   };
   // x [R, H] in the order of `rows`, which are of all E experts.
-  Dispatched dispatch(const Tensor& x, const ops::ExpertRows& rows, const std::string& tag) const;
+  Dispatched dispatch(const Tensor& x, const ops::ExpertRows& rows) const;
   // y [R', H] in the order of `to.order` -> [R, H] in that of the rows that were dispatched.
-  Tensor combine(const Tensor& y, const Dispatched& to, const std::string& tag) const;
+  Tensor combine(const Tensor& y, const Dispatched& to) const;
 
  private:
+  // How many of `rows` rows this rank has for each expert.
+  std::vector<std::int64_t> own_counts(const Tensor& offsets, std::int64_t rows) const;
   // [e, E]: how many rows each rank has for each expert.
-  std::vector<std::int64_t> counts_of_all(const Tensor& offsets, std::int64_t rows, const std::string& tag) const;
+  std::vector<std::int64_t> counts_of_all(const Tensor& offsets, std::int64_t rows) const;
 
   const dist::Channel ranks_;
   const std::int64_t experts_;
   const std::int64_t own_;  // experts of this rank
+  const std::string path_;
 };
 
 }  // namespace loom::models

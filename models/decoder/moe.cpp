@@ -53,8 +53,8 @@ class Experts final : public NamedModule, public sharding::ExpertModule {
                                       Init::normal(c.initializer_range))) {}
 
   std::int64_t expert_count() const override { return num_experts_; }
-  void share_experts(const comm::Axis& axis) override {
-    if (axis.size() > 1) exchange_.emplace(axis, num_experts_);
+  void share_experts(const comm::Axis& axis, const std::string& path) override {
+    if (axis.size() > 1) exchange_.emplace(axis, num_experts_, path);
   }
 
  protected:
@@ -62,8 +62,8 @@ class Experts final : public NamedModule, public sharding::ExpertModule {
     const ops::ExpertRows rows = ops::sort_by_expert(args.tensor(1), num_experts_);
     Tensor x = ops::gather_tokens(args.tensor(0), rows);
     if (!exchange_) return ops::combine_tokens(mlp(std::move(x), rows), args.tensor(2), rows);
-    const ExpertExchange::Dispatched to = exchange_->dispatch(std::exchange(x, {}), rows, "experts");
-    return ops::combine_tokens(exchange_->combine(mlp(to.rows, to.order), to, "experts"), args.tensor(2), rows);
+    const ExpertExchange::Dispatched to = exchange_->dispatch(std::exchange(x, {}), rows);
+    return ops::combine_tokens(exchange_->combine(mlp(to.rows, to.order), to), args.tensor(2), rows);
   }
 
  private:

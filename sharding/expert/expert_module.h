@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "engine/comm/mesh.h"
 
@@ -14,8 +15,9 @@ class ExpertModule {
   // Of the whole layer. Every parameter of the module has as many rows, row e being expert e.
   virtual std::int64_t expert_count() const = 0;
   // From now on rank r of the axis, of e ranks, has experts [r E / e, (r + 1) E / e), and computes them for the tokens
-  // of all ranks of the axis. The caller has cut the parameters. e divides E. Before the first forward.
-  virtual void share_experts(const comm::Axis& axis) = 0;
+  // of all ranks of the axis. The caller has cut the parameters. e divides E. Before the first forward. `path` is the
+  // module's in the model, for errors and traces.
+  virtual void share_experts(const comm::Axis& axis, const std::string& path) = 0;
 };
 
 }  // namespace loom::sharding

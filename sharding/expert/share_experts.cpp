@@ -58,7 +58,7 @@ void share_experts(nn::Module& model, const std::vector<std::string>& paths, con
       offset[0] = axis.rank() * own;
       cut(*slot, offset, box);
     }
-    experts.share_experts(axis);
+    experts.share_experts(axis, path);
   }
 }
 
