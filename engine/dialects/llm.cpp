@@ -100,9 +100,13 @@ const Row kRows[] = {
     refused("parallel.tp_size", "1", "tensor parallelism is not built; write 1"),
     refused("parallel.cp_size", "1", "context parallelism is not built; write 1"),
     unused("parallel.cp_type", "ulysses"),
-    refused("parallel.ep_size", "1", "expert parallelism is not built for this dialect; write 1"),
-    unused("parallel.ep_fsdp_size", "1"),
-    unused("parallel.ep_modules"),
+    flat("parallel.ep_size", "1", "expert_parallel_size"),
+    derived("parallel.ep_fsdp_size", "1", "reshard_local_experts").written([](const Resolved& r) -> Said {
+      const int ranks = r.config.expert_parallel_size;
+      return r.config.reshard_local_experts && ranks > 1 ? Said(fmt::to_string(r.world / ranks)) : std::nullopt;
+    }),
+    derived("parallel.ep_modules", "[model.layers.{*}.mlp.experts]", "moe_modules")
+        .written([](const Resolved& r) -> Said { return key_text(r, "moe_modules"); }),
     unused("parallel.ep_fsdp_modules"),
     unused("parallel.ep_dispatcher", "eager"),
     unused("parallel.efsdp_shard_placement_fn", "shard_by_dim_1"),
@@ -304,6 +308,7 @@ void derive_parallel(Reading& r) {
   if (r.texts("parallel.fsdp_modules").empty()) r.refuse("parallel.fsdp_modules", "name at least one module");
   set_patterns(r, "sub_modules_to_wrap", "parallel.fsdp_modules");
   set_patterns(r, "ignored_modules", "parallel.ignored_modules");
+  derive_experts(r, "parallel.ep_size", "parallel.ep_fsdp_size", "parallel.ep_modules");
   derive_hook_modules(r, "parallel.hook_modules", "parallel.fsdp_modules");
   derive_prefetch_order(r, "parallel.fsdp_modules", "parallel.num_to_forward_prefetch",
                         "parallel.num_to_backward_prefetch");

@@ -30,9 +30,12 @@ const Row kRows[] = {
     refused("parallel.context_parallel_size", "1",
             "its tool does not read it, and context parallelism is not built; write 1")
         .also("null"),
-    refused("parallel.expert_parallel_size", "1", "expert parallelism is not built for this dialect; write 1"),
-    unused("parallel.expert_fully_shard_parallel_size"),
-    unused("parallel.ep_plan.apply_modules", "[]"),
+    flat("parallel.expert_parallel_size", "1", "expert_parallel_size"),
+    derived("parallel.expert_fully_shard_parallel_size", "null", "reshard_local_experts")
+        .written([](const Resolved& r) -> Said { return r.config.reshard_local_experts ? Said() : Said("1"); }),
+    derived("parallel.ep_plan.apply_modules", "[]", "moe_modules").written([](const Resolved& r) -> Said {
+      return key_text(r, "moe_modules");
+    }),
     unused("parallel.ep_plan.use_npu_fused_ops", "true"),
     unused("parallel.ep_plan.dispatcher", "alltoall"),
     unused("parallel.ep_plan.apply_efsdp_modules", "[]"),
@@ -338,6 +341,8 @@ void derive_parallel(Reading& r) {
     r.set_key("offload_to_cpu", "true", "parallel.fsdp_plan.cpu_offload");
     r.set_key("pin_memory", "true", "parallel.fsdp_plan.cpu_offload");
   }
+  derive_experts(r, "parallel.expert_parallel_size", "parallel.expert_fully_shard_parallel_size",
+                 "parallel.ep_plan.apply_modules");
   derive_hook_modules(r, "parallel.fsdp_plan.hook_modules", "parallel.fsdp_plan.apply_modules");
   derive_prefetch_order(r, "parallel.fsdp_plan.apply_modules", "parallel.fsdp_plan.num_to_forward_prefetch",
                         "parallel.fsdp_plan.num_to_backward_prefetch");

@@ -126,4 +126,17 @@ void set_patterns(Reading& reading, std::string_view name, std::string_view key)
   if (!entries.empty()) reading.set_key(name, entries, key);
 }
 
+void derive_experts(Reading& r, std::string_view size, std::string_view shards, std::string_view modules) {
+  const std::int64_t ranks = r.whole(size);
+  if (ranks <= 1) return;
+  set_patterns(r, "moe_modules", modules);
+  if (r.text(shards).empty() || r.text(shards) == "null") return;
+  const std::int64_t sharded = r.whole(shards);
+  if (r.knows_world() && sharded * ranks == r.world()) return;
+  if (sharded == 1) return r.set_key("reshard_local_experts", "false", shards);
+  if (!r.knows_world()) return;
+  r.refuse(shards, fmt::format("{} ranks have the same experts; write {} to shard them over all of these, or 1",
+                               r.world() / ranks, r.world() / ranks));
+}
+
 }  // namespace loom::dialects

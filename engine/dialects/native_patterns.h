@@ -17,4 +17,8 @@ job::Texts read_patterns(Reading& reading, std::string_view key);
 // The same into a key of fsdp2_config.yaml; nothing for an empty list.
 void set_patterns(Reading& reading, std::string_view name, std::string_view key);
 
+// expert_parallel_size, moe_modules and reshard_local_experts where `size`, the ranks that share experts, is above 1.
+// `shards` says over how many ranks each set of experts is sharded: all that have it (W / size), or 1.
+void derive_experts(Reading& reading, std::string_view size, std::string_view shards, std::string_view modules);
+
 }  // namespace loom::dialects

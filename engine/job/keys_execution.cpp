@@ -14,6 +14,10 @@ void add_execution_keys(std::vector<Key>& table) {
                                                              "fsdp2_config.yaml: a file, or a name in configs/fsdp2")
               .is_common()
               .by_content(),
+          whole<&Job::parallel, &Parallel::expert_model_parallel_size>(
+              "--expert-model-parallel-size", 1,
+              "Ranks that share one set of experts; replaces expert_parallel_size of the file, whose moe_modules are model.layers.{*}.mlp.experts unless it says others")
+              .from("that of the file"),
           toggle<&Job::parallel, &Parallel::bf16>("--bf16", "Check that the file has param_dtype: bf16").saved(),
       },
       table);

@@ -13,8 +13,6 @@ void add_foreign_keys(std::vector<Key>& table) {
       only(
           "--pipeline-model-parallel-size", "1",
           "FSDP2 does not go with pipeline stages; write 1, and let sharding_size in the file of --fsdp2-config-path split the model"),
-      only("--expert-model-parallel-size", "1",
-           "FSDP2 does not go with Megatron's expert parallelism; write 1: experts are sharded like all parameters"),
       only(
           "--tensor-model-parallel-size", "1",
           "tensor parallelism is not built; write 1, and let sharding_size in the file of --fsdp2-config-path split the weights"),

@@ -22,7 +22,8 @@ struct ParallelOptions {
   // What that file says where it is of another dialect (engine/dialects), or the command line where there is no file;
   // none: the file is fsdp2_config.yaml itself.
   std::shared_ptr<const sharding::Fsdp2Config> fsdp2_config;
-  bool bf16 = false;  // --bf16 of launch scripts: the file has to say param_dtype: bf16
+  int expert_model_parallel_size = 0;  // replaces expert_parallel_size of that file; 0: not given
+  bool bf16 = false;                   // --bf16 of launch scripts: the file has to say param_dtype: bf16
   // Recompute of a decoder's layers, and the names of the flags that ask for it: refused beside recompute_modules of
   // that file (recompute_flags.h).
   models::LayerRecompute recompute_layers;

@@ -24,9 +24,9 @@ ExpertExchange::ExpertExchange(const comm::Axis& axis, std::int64_t experts, std
 
 std::vector<std::int64_t> ExpertExchange::own_counts(const Tensor& offsets, std::int64_t rows) const {
   std::vector<std::int64_t> counts;
-  const std::int64_t* at = offsets.data<std::int64_t>();
+  const auto* begins = static_cast<const std::int64_t*>(offsets.raw());
   for (std::int64_t e = 0; e < experts_; ++e) {
-    counts.push_back(at == nullptr ? even_part(rows, e, experts_) : at[e + 1] - at[e]);
+    counts.push_back(begins == nullptr ? even_part(rows, e, experts_) : begins[e + 1] - begins[e]);
   }
   return counts;
 }

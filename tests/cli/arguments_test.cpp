@@ -1362,9 +1362,6 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{with_model_and_data({"--pipeline-model-parallel-size", "2"}),
             "--pipeline-model-parallel-size is 2; FSDP2 does not go with pipeline stages; write 1, and let "
             "sharding_size in the file of --fsdp2-config-path split the model"},
-        Bad{with_model_and_data({"--expert-model-parallel-size", "4"}),
-            "--expert-model-parallel-size is 4; FSDP2 does not go with Megatron's expert parallelism; write 1: experts "
-            "are sharded like all parameters"},
         Bad{with_model_and_data({"--tensor-model-parallel-size", "2"}),
             "--tensor-model-parallel-size is 2; tensor parallelism is not built; write 1, and let sharding_size in the "
             "file of --fsdp2-config-path split the weights"},

@@ -161,5 +161,14 @@ TEST(Llm, APublishedFileForDenseQwen3IsTakenUnchanged) {
   EXPECT_EQ(key_in(file, "recompute_modules"), "[\"model.layers.{*}\"]");
 }
 
+TEST(Llm, ExpertsAreShared) {
+  const std::string text = "parallel:\n  fsdp_size: 8\n  ep_size: 4\n";
+  const Translation copies = read(text + kSign, {.world = 8});
+  EXPECT_EQ(key_in(copies, "expert_parallel_size"), "4");
+  EXPECT_EQ(key_in(copies, "moe_modules"), "[\"model.layers.{*}.mlp.experts\"]");
+  EXPECT_EQ(key_in(copies, "reshard_local_experts"), "false");  // its ep_fsdp_size is 1 unless given
+  EXPECT_EQ(key_in(read(text + "  ep_fsdp_size: 2\n" + kSign, {.world = 8}), "reshard_local_experts"), "none");
+}
+
 }  // namespace
 }  // namespace loom::dialects

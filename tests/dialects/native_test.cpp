@@ -224,5 +224,21 @@ TEST(Native, AClassThatIsNotBuiltIsListedWithItsKeys) {
               HasSubstr("unknown key 'model.transformer'"));
 }
 
+TEST(Native, ExpertsAreShared) {
+  const std::string plan =
+      "parallel:\n  expert_parallel_size: 2\n  ep_plan: {apply_modules: [\"model.layers.{*}.mlp.experts\"]}\n";
+  const Translation file = read(plan + "tools: {}\n", {.world = 8});
+  EXPECT_EQ(key_in(file, "expert_parallel_size"), "2");
+  EXPECT_EQ(key_in(file, "moe_modules"), "[\"model.layers.{*}.mlp.experts\"]");
+  EXPECT_EQ(key_in(file, "reshard_local_experts"), "none");
+  const Translation copies = read(plan + "  expert_fully_shard_parallel_size: 1\ntools: {}\n", {.world = 8});
+  EXPECT_EQ(key_in(copies, "reshard_local_experts"), "false");
+  EXPECT_EQ(key_in(read(plan + "  expert_fully_shard_parallel_size: 4\ntools: {}\n", {.world = 8}),
+                   "reshard_local_experts"),
+            "none");
+  EXPECT_THAT(read(plan + "  expert_fully_shard_parallel_size: 3\ntools: {}\n", {.world = 8}).refused,
+              Contains(HasSubstr("4 ranks have the same experts; write 4 to shard them over all of these, or 1")));
+}
+
 }  // namespace
 }  // namespace loom::dialects

@@ -3,7 +3,8 @@
 // Every DIR/*.json is a case: the module tree of tests/support/schedule_models.h, sharded by the case's `yaml` through
 // the YAML route, and trained for a few steps. What rank 0's host issued in the last one must be `last_iteration`,
 // token for token; the contract of the tokens is in tests/reference/README.md. Each case runs in both gather layouts,
-// with the executor that belongs to each. Ranks are threads.
+// with the executor that belongs to each. Ranks are threads. Cases with a `base` are of experts that ranks share
+// (expert_schedule.h).
 #include <algorithm>
 #include <fmt/ranges.h>
 #include <optional>
@@ -19,6 +20,7 @@
 #include "models/mixin/fsdp2_mixin.h"
 #include "sharding/fully_shard.h"
 #include "sharding/parallelize.h"
+#include "tests/sharding/expert_schedule.h"
 #include "tests/support/case_json.h"
 #include "tests/support/parity_report.h"
 #include "tests/support/schedule_models.h"
@@ -230,6 +232,25 @@ void run_case(const Case& c, test::ParityReport& report) {
   agrees ? report.passed(c.name, detail) : report.failed(c.name, detail);
 }
 
+void run_experts(const std::string& name, const test::ExpertScheduleCase& c, test::ParityReport& report) {
+  bool agrees = true;
+  std::string detail;
+  for (const Way& way : kWays) {
+    Tokens tokens;
+    launch::run_ranks(c.world, {std::chrono::minutes(1)}, [&](RankContext& context, comm::World& world) {
+      device::DeviceOptions options;
+      options.executor = way.executor;
+      device::Device::install(context, options);
+      Tokens own = test::expert_schedule(c, way.layout, world);
+      if (context.rank() == 0) tokens = std::move(own);
+    });
+    const auto [same, text] = compare(comparable(c.expected), comparable(tokens));
+    agrees = agrees && same;
+    detail += fmt::format("{}{}: {}", detail.empty() ? "" : "; ", way.name, text);
+  }
+  agrees ? report.passed(name, detail) : report.failed(name, detail);
+}
+
 int run(const std::filesystem::path& folder) {
   std::vector<std::filesystem::path> files;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
@@ -239,7 +260,12 @@ int run(const std::filesystem::path& folder) {
   test::ParityReport report;
   for (const auto& file : files) {
     try {
-      run_case(read_case(file), report);
+      const test::CaseJson content = test::read_case(file);
+      if (content.contains("base")) {
+        run_experts(file.stem().string(), test::read_expert_schedule(folder, content), report);
+      } else {
+        run_case(read_case(file), report);
+      }
     } catch (const std::exception& error) {
       report.failed(file.stem().string(), error.what());
     }
