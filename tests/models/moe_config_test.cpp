@@ -1,5 +1,5 @@
-// Promise: Mixtral's, Qwen2-MoE's and DeepSeek-V3's configurations are read as they are published and as transformers writes them, and
-//          are written back.
+// Promise: Mixtral's, Qwen2-MoE's and DeepSeek-V3's configurations are read as they are published and as transformers
+//          writes them, and are written back.
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
