@@ -54,16 +54,16 @@ struct Cost {
   WorkKind work = WorkKind::kOther;
 };
 
-// kAllToAll: a part from every member to every other one, of any bytes. kSendRecv: a message from one member to another,
-// in a group of these two, or one from each member of a ring to the next.
+// kAllToAll: a part from every member to every other one, of any bytes. kSendRecv: a message between two members, in a
+// group of these two, or one from each member of a ring to the next.
 enum class CollectiveKind : std::uint8_t { kAllGather, kReduceScatter, kAllReduce, kAllToAll, kSendRecv };
 
 // A collective as the links see it.
 struct Collective {
   CollectiveKind kind = CollectiveKind::kAllGather;
-  // Of the whole tensor: N times a rank's part; all-reduce: of a rank's tensor; all-to-all: N / (N - 1) times what a rank
-  // sends to the others, or receives from them, the larger (equal parts: all it sends, its own part too); messages: of
-  // one, sent or received, the larger. Members of an all-to-all and of a ring may differ: the largest counts.
+  // Of the whole tensor: N times a rank's part; all-reduce: of a rank's tensor; all-to-all: N / (N - 1) times what a
+  // rank sends to the others, or receives from them, the larger (equal parts: all it sends, its own part too); message:
+  // its own, sent or received, the larger. Members of an all-to-all and of a ring may differ: the largest counts.
   std::int64_t bytes = 0;
   const std::vector<int>* ranks = nullptr;  // members as world ranks, ascending; outlives the call
 };
