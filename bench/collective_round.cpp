@@ -26,6 +26,10 @@ double median(std::vector<double> values) {
 bool gathers(Collective collective) {
   return collective == Collective::kAllGather || collective == Collective::kAllGatherInPlace;
 }
+bool exchanges(Collective collective) {
+  return collective == Collective::kAllToAll || collective == Collective::kAllToAllUnequal;
+}
+bool keeps_size(Collective collective) { return exchanges(collective) || collective == Collective::kSendRecv; }
 DType dtype_of(Collective collective) {
   return collective == Collective::kReduceScatterBF16 ? DType::kBF16 : DType::kF32;
 }
@@ -55,6 +59,12 @@ std::string name(Collective collective) {
       return "reduce_scatter_fp32";
     case Collective::kReduceScatterBF16:
       return "reduce_scatter_bf16";
+    case Collective::kAllToAll:
+      return "all_to_all";
+    case Collective::kAllToAllUnequal:
+      return "all_to_all_unequal";
+    case Collective::kSendRecv:
+      return "send_recv";
   }
   return "";
 }
@@ -69,7 +79,7 @@ CollectiveRound::CollectiveRound(comm::ProcessGroup& group, Collective collectiv
       full_bytes_(full_bytes),
       shard_bytes_(full_bytes / static_cast<std::size_t>(group.size())),
       input_(gathers(collective) ? shard_bytes_ : full_bytes),
-      output_(gathers(collective) ? full_bytes : shard_bytes_),
+      output_(gathers(collective) || keeps_size(collective) ? full_bytes : shard_bytes_),
       limit_from_(limit_bytes()),
       limit_to_(limit_bytes()) {
   const bool in_place = collective == Collective::kAllGatherInPlace;
@@ -116,7 +126,36 @@ double CollectiveRound::ratio() const {
 
 double CollectiveRound::ratio_of_medians() const { return median(limit_seconds_) / median(collective_seconds_); }
 
+// A member's part for the one that follows it is a quarter of the mean, its own part takes what is left over.
+std::size_t CollectiveRound::part_bytes(int from, int to) const {
+  const auto size = static_cast<std::size_t>(group_.size());
+  if (collective_ != Collective::kAllToAllUnequal || size == 1) return shard_bytes_;
+  const std::size_t small = shard_bytes_ / 4 / sizeof(float) * sizeof(float);
+  if (to == (from + 1) % group_.size()) return small;
+  return to == from ? 2 * shard_bytes_ - small : shard_bytes_;
+}
+
+std::size_t CollectiveRound::part_offset(int peer, bool sent) const {
+  std::size_t offset = 0;
+  for (int i = 0; i < peer; ++i) offset += sent ? part_bytes(group_.rank(), i) : part_bytes(i, group_.rank());
+  return offset;
+}
+
 void CollectiveRound::communicate() {
+  const int ranks = group_.size();
+  if (exchanges(collective_)) {
+    std::vector<comm::Outgoing> sends;
+    std::vector<comm::Incoming> receives;
+    for (int peer = 0; peer < ranks; ++peer) {
+      sends.push_back({input_.data() + part_offset(peer, true), part_bytes(group_.rank(), peer)});
+      receives.push_back({output_.data() + part_offset(peer, false), part_bytes(peer, group_.rank())});
+    }
+    return group_.all_to_all(kLane, sends, receives, "tokens");
+  }
+  if (collective_ == Collective::kSendRecv) {
+    return group_.send_recv(kLane, (group_.rank() + 1) % ranks, {input_.data(), full_bytes_},
+                            (group_.rank() + ranks - 1) % ranks, {output_.data(), full_bytes_}, "keys");
+  }
   if (gathers(collective_)) {
     const std::byte* shard = collective_ == Collective::kAllGather
                                  ? input_.data()
@@ -132,12 +171,28 @@ void CollectiveRound::communicate() {
 }
 
 void CollectiveRound::check() const {
+  if (keeps_size(collective_)) return check_sources();
   const std::size_t parts = gathers(collective_) ? static_cast<std::size_t>(group_.size()) : 1;
   const Memory expected(shard_bytes_);
   for (std::size_t part = 0; part < parts; ++part) {
     const int sum = group_.size() * (group_.size() + 1) / 2;  // of 1 ... N
     fill(expected, dtype_of(collective_), gathers(collective_) ? static_cast<int>(part) : sum - 1);
     if (std::memcmp(output_.data() + part * shard_bytes_, expected.data(), shard_bytes_) != 0) {
+      raise<CommError>("{} of {} bytes gives a wrong result", name(collective_), full_bytes_);
+    }
+  }
+}
+
+// Who sent each byte.
+void CollectiveRound::check_sources() const {
+  const int ranks = group_.size();
+  for (int peer = 0; peer < ranks; ++peer) {
+    const bool in_ring = collective_ == Collective::kSendRecv;
+    if (in_ring && peer != (group_.rank() + ranks - 1) % ranks) continue;
+    const Memory expected(in_ring ? full_bytes_ : part_bytes(peer, group_.rank()));
+    fill(expected, dtype_of(collective_), peer);
+    const std::size_t offset = in_ring ? 0 : part_offset(peer, false);
+    if (std::memcmp(output_.data() + offset, expected.data(), expected.size()) != 0) {
       raise<CommError>("{} of {} bytes gives a wrong result", name(collective_), full_bytes_);
     }
   }

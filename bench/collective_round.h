@@ -2,8 +2,9 @@
 // processes.
 //
 // Limit    memcpy of as many bytes as a rank's result needs, by all ranks at once, from private to private memory. S =
-//          full bytes, N ranks: S for an all-gather from apart and for a reduce-scatter (which reads S and writes S /
-//          N), S (N - 1) / N in place.
+//          full bytes, N ranks: S for an all-gather from apart, for an all-to-all and a ring of messages (a rank sends
+//          and receives S) and for a reduce-scatter (which reads S and writes S / N), S (N - 1) / N in place.
+// Parts    of an all-to-all: equal; or a quarter of that for the next member, and what it lacks for the member itself.
 // Time     from the first rank's start to the last rank's end, for both: threads that share a core are slow alike.
 // Ratio    best time of the limit / best time of the collective; 1 is memcpy, above 1 is better. The ratio of the
 //          medians stands beside it: the two agree on an idle machine.
@@ -18,8 +19,16 @@
 
 namespace loom::bench {
 
-enum class Collective : int { kAllGather, kAllGatherInPlace, kReduceScatterF32, kReduceScatterBF16 };
-inline constexpr int kCollectives = 4;
+enum class Collective : int {
+  kAllGather,
+  kAllGatherInPlace,
+  kReduceScatterF32,
+  kReduceScatterBF16,
+  kAllToAll,
+  kAllToAllUnequal,
+  kSendRecv
+};
+inline constexpr int kCollectives = 7;
 std::string name(Collective collective);
 // How many rounds settle the best time and stay within a second or two.
 inline int rounds_for(std::size_t full_bytes) { return full_bytes <= (std::size_t{1} << 20) ? 200 : 30; }
@@ -52,7 +61,12 @@ class CollectiveRound {
   double seconds_of_all(const Work& work);
   void communicate();
   void check() const;
+  void check_sources() const;
   std::size_t limit_bytes() const;
+  // Bytes from one member to another in an all-to-all.
+  std::size_t part_bytes(int from, int to) const;
+  // Where the part of member `peer` begins among those that this one sends, or receives.
+  std::size_t part_offset(int peer, bool sent) const;
 
   comm::ProcessGroup& group_;
   const Collective collective_;

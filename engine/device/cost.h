@@ -54,8 +54,8 @@ struct Cost {
   WorkKind work = WorkKind::kOther;
 };
 
-// kAllToAll: a part from every member to every other one, of any bytes. kSendRecv: a message from one member to another,
-// in a group of these two, or one from each member of a ring to the next.
+// kAllToAll: a part from every member to every other one, of any bytes. kSendRecv: a message between two members, in a
+// group of these two, or one from each member of a ring to the next.
 enum class CollectiveKind : std::uint8_t { kAllGather, kReduceScatter, kAllReduce, kAllToAll, kSendRecv };
 
 // A collective as the links see it.

@@ -20,7 +20,7 @@ struct RecorderOptions {
   bool entries = true;  // false: marks alone
   bool wall = false;
   bool memory = false;
-  // Returns the reason for which an entry is issued; empty: no sites. Of several recorders' functions the first is used.
+  // Returns the reason for which an entry is issued; empty: no sites. With several recorders the first one is called.
   std::function<std::string()> call_site{};
 };
 

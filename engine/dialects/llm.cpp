@@ -194,9 +194,7 @@ const Row kRows[] = {
       return switch_text(!r.job.objective.stage &&
                          r.job.objective.loss_reduction == objective::LossReduction::kPerToken);
     }),
-    refused(
-        "training.router_aux_loss_coef", "0.0",
-        "is not read here; write 0, and set router_aux_loss_coef and output_router_logits in the configuration of the model"),
+    refused("training.router_aux_loss_coef", "0.0", "belongs in config.json, with output_router_logits: true; write 0"),
     listed("training.indexer_loss_coeff", "1.0"),
     listed("training.mtp_loss_scaling_factor", "0.3"),
     derived("training.save_steps", "500", "--save-interval").written([](const Resolved& r) -> Said {

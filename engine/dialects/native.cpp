@@ -144,9 +144,8 @@ const Row kRows[] = {
     derived("features.loss_cfg.loss_type", "raw", "--loss-reduction").written([](const Resolved& r) -> Said {
       return loss_type_text(r);
     }),
-    refused(
-        "features.loss_cfg.router_aux_loss_coef", "0.0",
-        "is not read here; write 0, and set router_aux_loss_coef and output_router_logits in the configuration of the model"),
+    refused("features.loss_cfg.router_aux_loss_coef", "0.0",
+            "belongs in config.json, with output_router_logits: true; write 0"),
     unused("features.loss_cfg.router_aux_loss_offload", "false"),
     derived("features.enable_chunk_loss", "false", "--loss-chunk-size, --total-chunk-size")
         .written([](const Resolved& r) -> Said {

@@ -43,8 +43,8 @@ struct RowCounts {
   }
 };
 
-// x [sum of sent, ...] -> [sum of received, ...]: the first rows go to rank 0, the next ones to rank 1, ...; what rank 0
-// sent comes first. Rank p's sent[r] is this rank's received[p]: CommError where it is not.
+// x [sum of sent, ...] -> [sum of received, ...]: the first rows go to rank 0, the next ones to rank 1, ...; the result
+// begins with the rows of rank 0. Rank p's sent[r] is this rank's received[p]: CommError where it is not.
 Tensor all_to_all(const Tensor& x, const RowCounts& rows, const Channel& channel, const std::string& tag);
 
 // Cuts `split_dim` into N equal parts, one a rank, and joins what arrives along `join_dim`, rank 0's first. Ulysses:

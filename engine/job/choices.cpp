@@ -16,8 +16,8 @@ LOOM_WORDS_OF_ROOM(train::LrDecayStyle)
 LOOM_WORDS_OF_ROOM(train::WsdDecayStyle)
 LOOM_WORDS_OF_ROOM(train::WeightDecayIncrStyle)
 LOOM_WORDS_OF_ROOM(train::OptimizerKind)
-LOOM_WORDS_OF_ROOM(sharding::MuonScale)
-LOOM_WORDS_OF_ROOM(sharding::MuonCoefficients)
+LOOM_WORDS_OF_ROOM(nn::MuonScale)
+LOOM_WORDS_OF_ROOM(nn::MuonCoefficients)
 #undef LOOM_WORDS_OF_ROOM
 
 template <>

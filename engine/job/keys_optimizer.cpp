@@ -64,27 +64,27 @@ void add_optimizer_keys(std::vector<Key>& table) {
           toggle<&Job::optimizer, &Optimizer::sgd_nesterov>("--sgd-nesterov",
                                                             "Nesterov momentum for SGD; needs a dampening of 0")
               .saved_if(is_sgd),
-          real<&Job::optimizer, &Optimizer::muon, &sharding::MuonOptions::momentum>("--muon-momentum", kBelowOne,
-                                                                                    "Momentum of --optimizer muon")
+          real<&Job::optimizer, &Optimizer::muon, &nn::MuonOptions::momentum>("--muon-momentum", kBelowOne,
+                                                                              "Momentum of --optimizer muon")
               .saved_if(is_muon),
-          toggle<&Job::optimizer, &Optimizer::muon, &sharding::MuonOptions::nesterov>(
+          toggle<&Job::optimizer, &Optimizer::muon, &nn::MuonOptions::nesterov>(
               "--muon-nesterov,!--no-muon-nesterov", "Nesterov momentum for Muon; on by default")
               .saved_if(is_muon),
-          whole<&Job::optimizer, &Optimizer::muon, &sharding::MuonOptions::steps>(
-              "--muon-num-ns-steps", 1, "Steps of the Newton-Schulz iteration")
+          whole<&Job::optimizer, &Optimizer::muon, &nn::MuonOptions::steps>("--muon-num-ns-steps", 1,
+                                                                            "Steps of the Newton-Schulz iteration")
               .saved_if(is_muon),
-          choice<&Job::optimizer, &Optimizer::muon, &sharding::MuonOptions::coefficients>(
+          choice<&Job::optimizer, &Optimizer::muon, &nn::MuonOptions::coefficients>(
               "--muon-coefficient-type", "Coefficients of the Newton-Schulz iteration")
               .saved_if(is_muon),
-          choice<&Job::optimizer, &Optimizer::muon, &sharding::MuonOptions::scale>(
+          choice<&Job::optimizer, &Optimizer::muon, &nn::MuonOptions::scale>(
               "--muon-scale-mode",
               "Scale of Muon's update of an [A,B] matrix: sqrt(max(A,B)), sqrt(A/B), or sqrt(max(1,A/B))")
               .saved_if(is_muon),
-          real<&Job::optimizer, &Optimizer::muon, &sharding::MuonOptions::extra_scale>(
+          real<&Job::optimizer, &Optimizer::muon, &nn::MuonOptions::extra_scale>(
               "--muon-extra-scale-factor", kAboveZero,
               "Factor on that scale; 0.2 with spectral is MindSpeed-MM's matched_adamw_rms")
               .saved_if(is_muon),
-          real<&Job::optimizer, &Optimizer::muon, &sharding::MuonOptions::scalar_lr>(
+          real<&Job::optimizer, &Optimizer::muon, &nn::MuonOptions::scalar_lr>(
               "--muon-scalar-lr", kAboveZero,
               "Peak learning rate of the parameters that AdamW updates under --optimizer muon; default: --lr")
               .saved_if(is_muon),

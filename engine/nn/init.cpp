@@ -54,7 +54,8 @@ void materialize(Module& root) {
   for (auto& [path, module] : root.named_modules()) {
     for (auto& [name, buffer, persistent] : module->own_buffers()) {
       if (!buffer.is_meta()) continue;
-      buffer = Tensor::empty(buffer.shape(), buffer.dtype(), device::MemCategory::kUnsharded, join_path(path, name));
+      const auto make = persistent ? Tensor::zeros : Tensor::empty;
+      buffer = make(buffer.shape(), buffer.dtype(), device::MemCategory::kUnsharded, join_path(path, name));
     }
   }
 }

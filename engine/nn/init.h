@@ -19,7 +19,8 @@ namespace loom::nn {
 using KeptValues = std::unordered_set<const void*>;
 
 // Gives every parameter and buffer that is still on the meta device bytes on the current rank's device (whole: for what
-// is not sharded), keeping ties and requires_grad. Values are undefined until init_weights() or a loader writes them.
+// is not sharded), keeping ties and requires_grad. Values are undefined until init_weights() or a loader writes them;
+// persistent buffers are zeros.
 void materialize(Module& root);
 
 // Writes the box held by each slot (slot.shard), by the slot's own rule. Precondition: parameters

@@ -70,14 +70,20 @@ StateDict state_dict(const Module& module) {
       state[found->second].tied_paths.push_back(path);
     }
   }
-  for (const auto& [path, below] : module.named_modules()) {
-    for (const Buffer& buffer : below->own_buffers()) {
-      if (!buffer.persistent) continue;
-      const LocalTensor whole{buffer.value, ShardSpec::whole(buffer.value.shape())};
-      state.push_back({join_path(path, buffer.name), {}, whole, StateEntry::Kind::kBuffer});
-    }
+  for (const auto& [path, value] : persistent_buffers(module)) {
+    state.push_back({path, {}, {value, ShardSpec::whole(value.shape())}, StateEntry::Kind::kBuffer});
   }
   return state;
+}
+
+std::vector<std::pair<std::string, Tensor>> persistent_buffers(const Module& module) {
+  std::vector<std::pair<std::string, Tensor>> buffers;
+  for (const auto& [path, below] : module.named_modules()) {
+    for (const Buffer& buffer : below->own_buffers()) {
+      if (buffer.persistent) buffers.emplace_back(join_path(path, buffer.name), buffer.value);
+    }
+  }
+  return buffers;
 }
 
 void load_state_dict(Module& module, const StateDict& state) {

@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/nn/module.h"
@@ -30,6 +31,9 @@ struct StateEntry {
 using StateDict = std::vector<StateEntry>;
 
 StateDict state_dict(const Module& module);
+
+// The persistent buffers of the module and of those below it, by path.
+std::vector<std::pair<std::string, Tensor>> persistent_buffers(const Module& module);
 
 // Writes every entry into the module's tensors, converted to their dtypes. An entry may hold more than this rank's box
 // (the whole parameter, a larger box of another number of ranks); it is found under any path of a tie.

@@ -105,7 +105,8 @@ class EventList {
     const std::string stream(on);
     const std::string& subject = recording_.text(entry.subject);
     const device::Cost& cost = entry.cost;
-    switch (cost.work) {
+    // On the compute stream an operator communicates, not a group.
+    switch (entry.stream == device::StreamId::kCompute ? WorkKind::kOther : cost.work) {
       case WorkKind::kGatherCopyIn:
         if (cost.written_bytes > 0) events_.push_back({stream, "IN", subject, cost.written_bytes});
         return;

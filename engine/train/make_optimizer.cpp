@@ -1,9 +1,10 @@
 #include "engine/train/make_optimizer.h"
 
 #include "engine/nn/optim/adamw.h"
+#include "engine/nn/optim/muon.h"
 #include "engine/nn/optim/sgd.h"
 #include "engine/nn/optim/swapped_adamw.h"
-#include "sharding/optim/muon.h"
+#include "sharding/sharded_parameters.h"
 
 namespace loom::train {
 
@@ -35,7 +36,7 @@ std::unique_ptr<nn::Optimizer> make_optimizer(const OptimizerOptions& options, n
                                                                          .weight_decay = start.weight_decay,
                                                                          .nesterov = options.sgd_nesterov});
     case OptimizerKind::kMuon:
-      return std::make_unique<sharding::Muon>(module, std::move(groups), options.muon, adamw);
+      return std::make_unique<nn::Muon>(std::move(groups), sharding::sharded_parameters(module), options.muon, adamw);
   }
   return std::make_unique<nn::AdamW>(std::move(groups), adamw);
 }

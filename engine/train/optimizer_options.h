@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "engine/nn/optim/muon_options.h"
 #include "engine/train/loss_scaler.h"
-#include "sharding/optim/muon_options.h"
 
 namespace loom::train {
 
@@ -36,7 +36,7 @@ struct OptimizerOptions : HostOptimizerOptions {
   double sgd_momentum = 0.9;
   double sgd_dampening = 0.0;
   bool sgd_nesterov = false;
-  sharding::MuonOptions muon = {};
+  nn::MuonOptions muon = {};
   double adam_beta1 = 0.9;
   double adam_beta2 = 0.999;
   double adam_eps = 1e-8;

@@ -17,19 +17,18 @@ inline const StyleWords<OptimizerKind>& style_words<OptimizerKind>() {
 }
 
 template <>
-inline const StyleWords<sharding::MuonScale>& style_words<sharding::MuonScale>() {
-  static const StyleWords<sharding::MuonScale> words{{"spectral", sharding::MuonScale::kSpectral},
-                                                     {"unit_rms_norm", sharding::MuonScale::kUnitRmsNorm},
-                                                     {"shape_scaling", sharding::MuonScale::kShapeScaling}};
+inline const StyleWords<nn::MuonScale>& style_words<nn::MuonScale>() {
+  static const StyleWords<nn::MuonScale> words{{"spectral", nn::MuonScale::kSpectral},
+                                               {"unit_rms_norm", nn::MuonScale::kUnitRmsNorm},
+                                               {"shape_scaling", nn::MuonScale::kShapeScaling}};
   return words;
 }
 
 template <>
-inline const StyleWords<sharding::MuonCoefficients>& style_words<sharding::MuonCoefficients>() {
-  static const StyleWords<sharding::MuonCoefficients> words{
-      {"simple", sharding::MuonCoefficients::kSimple},
-      {"quintic", sharding::MuonCoefficients::kQuintic},
-      {"polar_express", sharding::MuonCoefficients::kPolarExpress}};
+inline const StyleWords<nn::MuonCoefficients>& style_words<nn::MuonCoefficients>() {
+  static const StyleWords<nn::MuonCoefficients> words{{"simple", nn::MuonCoefficients::kSimple},
+                                                      {"quintic", nn::MuonCoefficients::kQuintic},
+                                                      {"polar_express", nn::MuonCoefficients::kPolarExpress}};
   return words;
 }
 

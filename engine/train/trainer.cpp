@@ -15,6 +15,7 @@
 #include "engine/device/device.h"
 #include "engine/launch/stop_signals.h"
 #include "engine/nn/functional.h"
+#include "engine/nn/state_dict.h"
 #include "engine/tensor/autograd.h"
 #include "engine/tensor/ops.h"
 #include "engine/train/finite.h"
@@ -460,6 +461,13 @@ std::optional<std::string> Trainer::save(const std::filesystem::path& folder) {
   sharding::for_each_full_parameter(sharded_, take,
                                     [&](const std::string& path) { return lora == nullptr || lora->is_tuned(path); });
   if (!reports()) return std::nullopt;
+  if (lora == nullptr) {
+    for (const auto& [path, buffer] : nn::persistent_buffers(sharded_)) {
+      const Tensor whole = Tensor::host(buffer.shape(), buffer.dtype(), path);
+      whole.copy_from(buffer);
+      take(path, whole);
+    }
+  }
   if (bad) {
     return fmt::format("the model is not written, since '{}' has values that are not finite; {} keeps what it held",
                        *bad, folder.string());

@@ -2,7 +2,7 @@
 // models.
 //
 // Order    keys are read in the order of their table, so a fallback may be the value of a row above.
-// Members  of DecoderConfig, or of MoeConfig: config.moe is then created.
+// Members  of DecoderConfig, or of MoeConfig or LatentAttentionConfig: config's member of that type is then created.
 #pragma once
 
 #include <functional>
@@ -25,21 +25,29 @@ using ConfigKeys = std::vector<ConfigKey>;
 
 namespace keys {
 
+// The part of a configuration that has members of T.
+template <class T>
+auto part_of() {
+  if constexpr (std::is_same_v<T, MoeConfig>) return &DecoderConfig::moe;
+  if constexpr (std::is_same_v<T, LatentAttentionConfig>) return &DecoderConfig::latent_attention;
+}
+
 template <class T, class V>
 V& member(DecoderConfig& config, V T::*pointer) {
-  if constexpr (std::is_same_v<T, MoeConfig>) {
-    if (!config.moe) config.moe.emplace();
-    return (*config.moe).*pointer;
-  } else {
+  if constexpr (std::is_same_v<T, DecoderConfig>) {
     return config.*pointer;
+  } else {
+    std::optional<T>& part = config.*part_of<T>();
+    if (!part) part.emplace();
+    return (*part).*pointer;
   }
 }
 template <class T, class V>
 const V& member(const DecoderConfig& config, V T::*pointer) {
-  if constexpr (std::is_same_v<T, MoeConfig>) {
-    return (*config.moe).*pointer;
-  } else {
+  if constexpr (std::is_same_v<T, DecoderConfig>) {
     return config.*pointer;
+  } else {
+    return (*(config.*part_of<T>())).*pointer;
   }
 }
 

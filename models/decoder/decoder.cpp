@@ -106,7 +106,13 @@ void keep_rows(nn::Args& args, std::int64_t begin, std::int64_t rows) {
 
 void attach_batch_rows(nn::Module& module) { module.attach(std::make_shared<nn::BatchRows>(nn::BatchRows{keep_rows})); }
 
-double attention_scale(const DecoderConfig& config) { return 1.0 / std::sqrt(static_cast<double>(config.head_dim)); }
+double attention_scale(const DecoderConfig& config) {
+  const double scale = 1.0 / std::sqrt(static_cast<double>(config.head_dim));
+  const RotaryScaling& rotary = config.rope_scaling;
+  if (!config.latent_attention || rotary.type == RopeType::kDefault || rotary.mscale_all_dim == 0) return scale;
+  const double grown = rotary.factor <= 1 ? 1 : 0.1 * rotary.mscale_all_dim * std::log(rotary.factor) + 1;
+  return scale * grown * grown;
+}
 
 nn::Value logits_or_loss(nn::Module& lm_head, const nn::Args& args, const Tensor& hidden) {
   const nn::Value& targets = args.find("targets");

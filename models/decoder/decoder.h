@@ -15,6 +15,7 @@
 //          Qwen3-MoE, Qwen2-MoE, Mixtral: in layers with experts the MLP is model.layers.N.mlp.{gate, experts}, with
 //          the parameters gate.weight, experts.gate_up_proj and experts.down_proj of all experts; Qwen2-MoE has
 //          {shared_expert, shared_expert_gate} too (moe.h).
+//          DeepSeek-V3: attention as in latent_attention.h; in layers with experts mlp.{gate, experts, shared_experts}.
 //          GPT-2: transformer.{wte, wpe}, transformer.h.N.{ln_1, attn.{c_attn, c_proj}, ln_2, mlp.{c_fc, c_proj}},
 //          transformer.ln_f, lm_head. A layer is called with (hidden), then the same arguments.
 // Ties     lm_head holds the embedding's parameter if tie_word_embeddings is true.

@@ -43,13 +43,16 @@ void check_heads(const ConfigReader& reader, DecoderConfig& config) {
   if (config.num_attention_heads % config.num_key_value_heads != 0) {
     reader.reject(heads_key, "it must be a multiple of num_key_value_heads ({})", config.num_key_value_heads);
   }
-  if (!gpt2 && config.head_dim % 2 != 0) {
+  if (config.latent_attention && config.latent_attention->qk_rope_head_dim % 2 != 0) {
+    reader.reject("qk_rope_head_dim", "rotary embeddings need an even one");
+  }
+  if (!gpt2 && !config.latent_attention && config.head_dim % 2 != 0) {
     reader.reject(reader.has("head_dim") ? "head_dim" : hidden_key, "rotary embeddings need an even head_dim, not {}",
                   config.head_dim);
   }
 }
 
-constexpr std::array<SizeLimit, 16> kLimits{{{"hidden_size", 1 << 20},
+constexpr std::array<SizeLimit, 24> kLimits{{{"hidden_size", 1 << 20},
                                              {"n_embd", 1 << 20},
                                              {"intermediate_size", 1 << 24},
                                              {"n_inner", 1 << 24},
@@ -64,7 +67,15 @@ constexpr std::array<SizeLimit, 16> kLimits{{{"hidden_size", 1 << 20},
                                              {"num_experts", 1 << 16},
                                              {"num_local_experts", 1 << 16},
                                              {"num_experts_per_tok", 1 << 16},
-                                             {"decoder_sparse_step", 1 << 16}}};
+                                             {"decoder_sparse_step", 1 << 16},
+                                             {"n_routed_experts", 1 << 16},
+                                             {"n_shared_experts", 1 << 10},
+                                             {"n_group", 1 << 16},
+                                             {"q_lora_rank", 1 << 20},
+                                             {"kv_lora_rank", 1 << 20},
+                                             {"qk_nope_head_dim", 1 << 16},
+                                             {"qk_rope_head_dim", 1 << 16},
+                                             {"v_head_dim", 1 << 16}}};
 
 void check_expert_weights(const ConfigReader& reader, const DecoderConfig& config, const std::string& of_hidden) {
   const MoeConfig& moe = *config.moe;
@@ -72,11 +83,14 @@ void check_expert_weights(const ConfigReader& reader, const DecoderConfig& confi
   const char* const inner_key =
       reader.given("moe_intermediate_size") != nullptr ? "moe_intermediate_size" : "intermediate_size";
   check_weight(reader, inner_key, inner_size, config.hidden_size, of_hidden);
-  check_weight(reader, reader.given("num_local_experts") != nullptr ? "num_local_experts" : "num_experts",
+  check_weight(reader,
+               moe.sigmoid_router                             ? "n_routed_experts"
+               : reader.given("num_local_experts") != nullptr ? "num_local_experts"
+                                                              : "num_experts",
                moe.num_experts, inner_size * config.hidden_size,
                fmt::format("{} {} and {}", inner_key, moe.moe_intermediate_size, of_hidden));
-  check_weight(reader, "shared_expert_intermediate_size", moe.shared_expert_intermediate_size, config.hidden_size,
-               of_hidden);
+  check_weight(reader, moe.sigmoid_router ? "n_shared_experts" : "shared_expert_intermediate_size",
+               moe.shared_expert_intermediate_size, config.hidden_size, of_hidden);
 }
 
 // Each weight of the model, by the key that makes it large.
@@ -93,10 +107,17 @@ void check_weights(const ConfigReader& reader, const DecoderConfig& config) {
                        : "n_embd",
                config.intermediate_size, hidden, of_hidden);
   const std::int64_t heads = config.num_attention_heads;
+  if (config.latent_attention) {
+    const std::int64_t rank = config.latent_attention->kv_lora_rank;
+    check_weight(reader, "kv_lora_rank", rank,
+                 heads * (config.latent_attention->qk_nope_head_dim + config.latent_attention->v_head_dim),
+                 fmt::format("{} heads", heads));
+  }
   check_weight(reader,
-               reader.given("head_dim") != nullptr ? "head_dim"
-               : gpt2                              ? "n_embd"
-                                                   : "hidden_size",
+               config.latent_attention               ? "qk_nope_head_dim"
+               : reader.given("head_dim") != nullptr ? "head_dim"
+               : gpt2                                ? "n_embd"
+                                                     : "hidden_size",
                config.head_dim, heads * hidden, fmt::format("{} heads and {}", heads, of_hidden));
   if (config.moe) check_expert_weights(reader, config, of_hidden);
 }
@@ -151,7 +172,8 @@ std::string_view model_type(DecoderFamily family) { return entry_of(family).mode
 std::string_view architecture(DecoderFamily family) { return entry_of(family).architecture; }
 
 Rotary rotary_of(const DecoderConfig& config) {
-  return {config.head_dim, config.max_position_embeddings, config.rope_theta, config.rope_scaling};
+  const std::int64_t dim = config.latent_attention ? config.latent_attention->qk_rope_head_dim : config.head_dim;
+  return {dim, config.max_position_embeddings, config.rope_theta, config.rope_scaling};
 }
 
 std::int64_t longest_sequence(const DecoderConfig& config) { return longest_sequence(rotary_of(config)); }
@@ -166,7 +188,7 @@ std::string longest_sequence_text(const DecoderConfig& config) {
 bool is_sparse_layer(const DecoderConfig& config, std::int64_t layer) {
   if (!config.moe) return false;
   const std::vector<std::int64_t>& dense = config.moe->mlp_only_layers;
-  return std::find(dense.begin(), dense.end(), layer) == dense.end() &&
+  return std::find(dense.begin(), dense.end(), layer) == dense.end() && layer >= config.moe->first_k_dense_replace &&
          (layer + 1) % config.moe->decoder_sparse_step == 0;
 }
 

@@ -20,8 +20,9 @@
 
 namespace loom::models {
 
-enum class DecoderFamily : std::uint8_t { kQwen2, kLlama, kQwen3, kQwen3Moe, kQwen2Moe, kMixtral, kGpt2 };
-// model_type in config.json: "qwen2", "llama", "qwen3", "qwen3_moe", "qwen2_moe", "mixtral", "gpt2".
+enum class DecoderFamily : std::uint8_t { kQwen2, kLlama, kQwen3, kQwen3Moe, kQwen2Moe, kMixtral, kDeepseekV3, kGpt2 };
+// model_type in config.json: "qwen2", "llama", "qwen3", "qwen3_moe", "qwen2_moe", "mixtral", "deepseek_v3",
+// "gpt2".
 std::string_view model_type(DecoderFamily family);
 // The causal model's class in transformers: "Qwen2ForCausalLM", "LlamaForCausalLM", "GPT2LMHeadModel".
 std::string_view architecture(DecoderFamily family);
@@ -35,8 +36,16 @@ struct MoeConfig {
   bool norm_topk_prob = false;                  // a token's routing weights sum to 1
   std::int64_t decoder_sparse_step = 1;         // layers step - 1, 2 step - 1, ... are sparse,
   std::vector<std::int64_t> mlp_only_layers{};  // except these
-  // Qwen2-MoE: every token also goes through one MLP of this size, weighted by a sigmoid; 0: there is none.
+  // Every token also goes through one MLP of this size; 0: there is none. Qwen2-MoE weights it by a sigmoid.
   std::int64_t shared_expert_intermediate_size = 0;
+  // DeepSeek-V3: scores are sigmoids, a bias that is no parameter corrects the choice, and a token's experts are in the
+  // `topk_group` best of `n_group` groups (ops::RouterOptions).
+  bool sigmoid_router = false;
+  std::int64_t n_shared_experts = 0;
+  std::int64_t n_group = 1;
+  std::int64_t topk_group = 1;
+  double routed_scaling_factor = 1;
+  std::int64_t first_k_dense_replace = 0;  // the first layers are dense
   // The loss of a step is the cross-entropy + the coefficient times the routers' load-balancing loss, if
   // output_router_logits is true (engine/nn/router_loss.h).
   double router_aux_loss_coef = 0.001;
@@ -46,6 +55,19 @@ struct MoeConfig {
   bool operator==(const MoeConfig&) const = default;
 };
 
+// Multi-head latent attention: keys and values of all heads are projected from one vector of kv_lora_rank a token, and
+// rotary positions turn `qk_rope_head_dim` dims of each query and of one key that all heads share.
+struct LatentAttentionConfig {
+  std::int64_t q_lora_rank = 0;  // 0: queries are projected from the hidden states
+  std::int64_t kv_lora_rank = 0;
+  std::int64_t qk_nope_head_dim = 0;
+  std::int64_t qk_rope_head_dim = 0;
+  std::int64_t v_head_dim = 0;
+  bool rope_interleave = true;  // pairs of the rotation are neighbours in the weights' order
+
+  bool operator==(const LatentAttentionConfig&) const = default;
+};
+
 struct DecoderConfig {
   DecoderFamily family = DecoderFamily::kQwen2;
   std::int64_t vocab_size = 0;
@@ -53,8 +75,9 @@ struct DecoderConfig {
   std::int64_t intermediate_size = 0;  // GPT-2: n_inner, 4 * hidden_size when absent
   std::int64_t num_hidden_layers = 0;
   std::int64_t num_attention_heads = 0;
-  std::int64_t num_key_value_heads = 0;      // divides num_attention_heads
-  std::int64_t head_dim = 0;                 // hidden_size / num_attention_heads when absent; Qwen3: 128
+  std::int64_t num_key_value_heads = 0;  // divides num_attention_heads
+  // hidden_size / num_attention_heads when absent; Qwen3: 128; DeepSeek-V3: of queries and keys
+  std::int64_t head_dim = 0;
   std::int64_t max_position_embeddings = 0;  // longest sequence, unless scaling extends it (longest_sequence())
   double norm_eps = 1e-6;
   double rope_theta = 10000.0;  // all but GPT-2, and so is rope_scaling
@@ -68,8 +91,9 @@ struct DecoderConfig {
   bool qkv_bias = false;               // Qwen2, GPT-2: true; Llama, Qwen3: attention_bias; Qwen2-MoE: qkv_bias
   bool attention_output_bias = false;  // GPT-2: true; Llama, Qwen3: attention_bias
   bool mlp_bias = false;
-  bool qk_norm = false;            // Qwen3: RMSNorm over every head of q and k
-  std::optional<MoeConfig> moe{};  // Qwen3-MoE, Qwen2-MoE, Mixtral
+  bool qk_norm = false;                                     // Qwen3: RMSNorm over every head of q and k
+  std::optional<MoeConfig> moe{};                           // Qwen3-MoE, Qwen2-MoE, Mixtral, DeepSeek-V3
+  std::optional<LatentAttentionConfig> latent_attention{};  // DeepSeek-V3
   bool tie_word_embeddings = false;
   // Not used by the model itself (the padding token's row is trained like any other); kept for generation and for
   // writing them back.

@@ -94,6 +94,14 @@ ConfigKeys of_router_loss() {
           keys::flag("output_router_logits", &MoeConfig::output_router_logits, false)};
 }
 
+ConfigKey only_number(std::string_view key, std::int64_t built) {
+  return {key,
+          [=](const ConfigReader& reader, D&) {
+            if (reader.integer(key).value_or(built) != built) reader.reject(key, "only {} is built", built);
+          },
+          [=](const D&, Json& json) { json[key] = built; }};
+}
+
 ConfigKey mlp_only_layers() {
   return keys::row("mlp_only_layers", &MoeConfig::mlp_only_layers, [](const ConfigReader& reader, const D& config) {
     const std::vector<std::int64_t> dense = reader.integers("mlp_only_layers");
@@ -171,6 +179,99 @@ void settle_mixtral(D& config) {
   config.moe->norm_topk_prob = true;
 }
 
+// --- DeepSeek-V3
+
+// `key` only restates what other keys say.
+ConfigKey restated(std::string_view key, std::int64_t (*value)(const D&)) {
+  return {key,
+          [=](const ConfigReader& reader, D& config) {
+            if (reader.has(key) && reader.count(key) != value(config)) {
+              reader.reject(key, "the other keys of the heads' sizes make it {}", value(config));
+            }
+          },
+          [=](const D& config, Json& json) { json[key] = value(config); }};
+}
+
+ConfigKeys of_latent_attention() {
+  using L = LatentAttentionConfig;
+  const ConfigKey q_lora_rank{"q_lora_rank",
+                              [](const ConfigReader& reader, D& config) {
+                                const bool given = reader.integer("q_lora_rank").has_value();
+                                keys::member(config, &L::q_lora_rank) = given ? reader.count("q_lora_rank") : 0;
+                              },
+                              [](const D& config, Json& json) {
+                                const std::int64_t rank = config.latent_attention->q_lora_rank;
+                                json["q_lora_rank"] = rank == 0 ? Json(nullptr) : Json(rank);
+                              }};
+  return {q_lora_rank,
+          keys::count("kv_lora_rank", &L::kv_lora_rank),
+          keys::count("qk_nope_head_dim", &L::qk_nope_head_dim),
+          keys::count("qk_rope_head_dim", &L::qk_rope_head_dim),
+          keys::count("v_head_dim", &L::v_head_dim),
+          keys::flag("rope_interleave", &L::rope_interleave, true),
+          restated("head_dim", [](const D& config) { return config.latent_attention->qk_rope_head_dim; }),
+          restated("qk_head_dim",
+                   [](const D& config) {
+                     return config.latent_attention->qk_nope_head_dim + config.latent_attention->qk_rope_head_dim;
+                   }),
+          restated("num_key_value_heads", [](const D& config) { return config.num_attention_heads; })};
+}
+
+ConfigKeys of_deepseek_experts() {
+  const auto groups = [](const ConfigReader& reader, const D& config) {
+    const std::int64_t groups = reader.count("n_group", 1);
+    if (config.moe->num_experts % groups != 0 || config.moe->num_experts / groups < (groups > 1 ? 2 : 1)) {
+      reader.reject("n_group", "the {} experts do not make so many equal groups of two or more",
+                    config.moe->num_experts);
+    }
+    return groups;
+  };
+  const auto best = [](const ConfigReader& reader, const D& config) {
+    const MoeConfig& moe = *config.moe;
+    const std::int64_t best = reader.count("topk_group", 1);
+    if (best > moe.n_group || best * (moe.num_experts / moe.n_group) < moe.num_experts_per_tok) {
+      reader.reject("topk_group", "a token has {} experts, and there are {} groups of {}", moe.num_experts_per_tok,
+                    moe.n_group, moe.num_experts / moe.n_group);
+    }
+    return best;
+  };
+  const auto dense = [](const ConfigReader& reader, const D&) {
+    const std::int64_t layers = reader.integer("first_k_dense_replace").value_or(0);
+    if (layers < 0) reader.reject("first_k_dense_replace", "it counts layers");
+    return layers;
+  };
+  return {keys::count("n_routed_experts", &MoeConfig::num_experts),
+          num_experts_per_tok(),
+          keys::count("moe_intermediate_size", &MoeConfig::moe_intermediate_size),
+          keys::count("n_shared_experts", &MoeConfig::n_shared_experts),
+          keys::flag("norm_topk_prob", &MoeConfig::norm_topk_prob, true),
+          keys::positive("routed_scaling_factor", &MoeConfig::routed_scaling_factor, 1),
+          keys::row("n_group", &MoeConfig::n_group, groups),
+          keys::row("topk_group", &MoeConfig::topk_group, best),
+          keys::row("first_k_dense_replace", &MoeConfig::first_k_dense_replace, dense),
+          keys::only_text("scoring_func", "sigmoid"),
+          keys::only_text("topk_method", "noaux_tc"),
+          only_number("moe_layer_freq", 1),
+          keys::only_flag("output_router_logits", false)};
+}
+
+ConfigKeys deepseek_v3_keys() {
+  return joined({sizes(),
+                 of_latent_attention(),
+                 of_deepseek_experts(),
+                 {keys::count("max_position_embeddings", &D::max_position_embeddings),
+                  keys::positive("rms_norm_eps", &D::norm_eps, 1e-6), keys::rotary(10000),
+                  keys::only_text("hidden_act", "silu"), keys::no_dropout("attention_dropout"), attention_bias(),
+                  keys::flag("tie_word_embeddings", &D::tie_word_embeddings, false)}});
+}
+void settle_deepseek_v3(D& config) {
+  config.num_key_value_heads = config.num_attention_heads;
+  config.head_dim = config.latent_attention->qk_nope_head_dim + config.latent_attention->qk_rope_head_dim;
+  config.moe->sigmoid_router = true;
+  config.moe->router_aux_loss_coef = 0;
+  config.moe->shared_expert_intermediate_size = config.moe->n_shared_experts * config.moe->moe_intermediate_size;
+}
+
 ConfigKeys gpt2_keys() {
   return {keys::count("n_embd", &D::hidden_size),
           keys::count_or("n_inner", &D::intermediate_size, &D::hidden_size, 4),
@@ -195,13 +296,15 @@ void settle_gpt2(D& config) {
 
 void settle_nothing(D&) {}
 
-constexpr std::array<DecoderFamilyEntry, 7> kFamilies{{
+constexpr std::array<DecoderFamilyEntry, 8> kFamilies{{
     {DecoderFamily::kQwen2, "qwen2", "Qwen2", "Qwen2ForCausalLM", qwen2_keys, settle_qwen2},
     {DecoderFamily::kLlama, "llama", "Llama", "LlamaForCausalLM", llama_keys, settle_nothing},
     {DecoderFamily::kQwen3, "qwen3", "Qwen3", "Qwen3ForCausalLM", qwen3_keys, settle_qwen3},
     {DecoderFamily::kQwen3Moe, "qwen3_moe", "Qwen3Moe", "Qwen3MoeForCausalLM", qwen3_moe_keys, settle_qwen3_moe},
     {DecoderFamily::kQwen2Moe, "qwen2_moe", "Qwen2Moe", "Qwen2MoeForCausalLM", qwen2_moe_keys, settle_nothing},
     {DecoderFamily::kMixtral, "mixtral", "Mixtral", "MixtralForCausalLM", mixtral_keys, settle_mixtral},
+    {DecoderFamily::kDeepseekV3, "deepseek_v3", "DeepseekV3", "DeepseekV3ForCausalLM", deepseek_v3_keys,
+     settle_deepseek_v3},
     {DecoderFamily::kGpt2, "gpt2", "GPT2", "GPT2LMHeadModel", gpt2_keys, settle_gpt2},
 }};
 

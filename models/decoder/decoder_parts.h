@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "engine/nn/module.h"
 #include "engine/tensor/ops.h"
@@ -69,8 +70,11 @@ struct LayerResult {
 // tables of position_ids, and actual_seq_len, whose ends count from the first row that is kept.
 void attach_batch_rows(nn::Module& module);
 
-// 1 / sqrt(D).
+// 1 / sqrt(D); DeepSeek-V3: that times the square of 0.1 mscale_all_dim log(factor) + 1.
 double attention_scale(const DecoderConfig& config);
+
+// The core of a layer's attention, with the layer's arguments (hidden, cos, sin, actual_seq_len, part of a cache).
+Tensor attend(const nn::Module& attention, const std::vector<Tensor>& qkv, double scale, const nn::Args& args);
 
 // The output projection without bias: its own, or the embedding's.
 std::shared_ptr<nn::Module> make_lm_head(const DecoderConfig& config, const nn::ParamSlot& embedding);

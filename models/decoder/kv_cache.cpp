@@ -25,7 +25,8 @@ Tensor make_part(const KvCacheShape& shape, std::int64_t batch, std::int64_t cap
 }  // namespace
 
 KvCacheShape kv_cache_shape(const DecoderConfig& config) {
-  return {config.num_hidden_layers, config.num_key_value_heads, config.head_dim};
+  const std::int64_t value_dim = config.latent_attention ? config.latent_attention->v_head_dim : config.head_dim;
+  return {config.num_hidden_layers, config.num_key_value_heads, std::max(config.head_dim, value_dim)};
 }
 
 KvCache::KvCache(const KvCacheShape& shape, std::int64_t batch, std::int64_t capacity, DType dtype)

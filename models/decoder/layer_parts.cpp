@@ -79,6 +79,7 @@ std::vector<M*> activation_owners(M& mlp) {
   M* experts = mlp.find("experts");
   if (experts == nullptr) return {&mlp};
   M* shared = mlp.find("shared_expert");
+  if (shared == nullptr) shared = mlp.find("shared_experts");
   return shared == nullptr ? std::vector<M*>{experts} : std::vector<M*>{experts, shared};
 }
 

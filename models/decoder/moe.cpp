@@ -20,31 +20,46 @@ using nn::Args;
 using nn::Init;
 using nn::Value;
 
+ops::RouterOptions router_options(const MoeConfig& moe) {
+  return {.k = moe.num_experts_per_tok,
+          .score = moe.sigmoid_router ? ops::RouterScore::kSigmoid : ops::RouterScore::kSoftmax,
+          .renormalize = moe.norm_topk_prob,
+          .scale = moe.routed_scaling_factor,
+          .groups = moe.n_group,
+          .best_groups = moe.topk_group,
+          .best_in_group = moe.n_group > 1 ? 2 : 1};
+}
+
 class TopKRouter final : public NamedModule {
  public:
   explicit TopKRouter(const DecoderConfig& c)
-      : NamedModule(class_name(c, "TopKRouter")),
-        top_k_(c.moe->num_experts_per_tok),
-        norm_topk_prob_(c.moe->norm_topk_prob),
-        weight_(register_parameter("weight", {c.moe->num_experts, c.hidden_size}, Init::normal(c.initializer_range))) {}
+      : NamedModule(class_name(c, c.moe->sigmoid_router ? "TopkRouter" : "TopKRouter")),
+        options_(router_options(*c.moe)),
+        weight_(register_parameter("weight", {c.moe->num_experts, c.hidden_size}, Init::normal(c.initializer_range))) {
+    if (!c.moe->sigmoid_router) return;
+    register_buffer("e_score_correction_bias", Tensor::meta({c.moe->num_experts}, DType::kF32), /*persistent=*/true);
+  }
 
  protected:
+  // DeepSeek-V3's router computes in fp32.
   Value forward(const Args& args) override {
-    const Tensor logits = ops::linear(args.tensor(0), weight_.value);
-    const ops::Routing routing = ops::route(logits, {.k = top_k_, .renormalize = norm_topk_prob_});
-    return std::vector<Tensor>{routing.weights, routing.experts, routing.scores};
+    const Tensor& hidden = args.tensor(0);
+    const bool corrected = !own_buffers().empty();
+    const DType dtype = corrected && hidden.dtype() != DType::kF64 ? DType::kF32 : hidden.dtype();
+    const Tensor logits = ops::linear(ops::cast(hidden, dtype), ops::cast(weight_.value, dtype));
+    const ops::Routing routing = ops::route(logits, options_, corrected ? own_buffers()[0].value : Tensor{});
+    return std::vector<Tensor>{ops::cast(routing.weights, hidden.dtype()), routing.experts, routing.scores};
   }
 
  private:
-  const std::int64_t top_k_;
-  const bool norm_topk_prob_;
+  const ops::RouterOptions options_;
   nn::ParamSlot& weight_;
 };
 
 class Experts final : public NamedModule, public sharding::ExpertModule {
  public:
   explicit Experts(const DecoderConfig& c)
-      : NamedModule(class_name(c, "Experts")),
+      : NamedModule(class_name(c, c.moe->sigmoid_router ? "NaiveMoe" : "Experts")),
         num_experts_(c.moe->num_experts),
         intermediate_size_(c.moe->moe_intermediate_size),
         gate_up_proj_(register_parameter("gate_up_proj", {num_experts_, 2 * intermediate_size_, c.hidden_size},
@@ -91,13 +106,15 @@ class Experts final : public NamedModule, public sharding::ExpertModule {
 class SparseMoeBlock final : public NamedModule {
  public:
   explicit SparseMoeBlock(const DecoderConfig& c)
-      : NamedModule(class_name(c, "SparseMoeBlock")),
+      : NamedModule(class_name(c, c.moe->sigmoid_router ? "MoE" : "SparseMoeBlock")),
         has_router_loss_(c.moe->has_router_loss()),
         experts_(register_module("experts", std::make_shared<Experts>(c))),
         gate_(register_module("gate", std::make_shared<TopKRouter>(c))) {
     const std::int64_t size = c.moe->shared_expert_intermediate_size;
     if (size == 0) return;
-    shared_expert_ = register_module("shared_expert", make_gated_mlp(c, size));
+    const bool gated = !c.moe->sigmoid_router;
+    shared_expert_ = register_module(gated ? "shared_expert" : "shared_experts", make_gated_mlp(c, size));
+    if (!gated) return;
     shared_expert_gate_ = register_module("shared_expert_gate",
                                           std::make_shared<nn::Linear>(c.hidden_size, 1, false, c.initializer_range));
   }
@@ -118,6 +135,7 @@ class SparseMoeBlock final : public NamedModule {
  private:
   Tensor shared(const Tensor& hidden) const {
     const Tensor out = shared_expert_(hidden);
+    if (!shared_expert_gate_) return out;
     return ops::mul(ops::sigmoid(shared_expert_gate_(hidden).tensor()), out);
   }
 

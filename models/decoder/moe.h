@@ -2,15 +2,19 @@
 //
 // Paths    gate.weight [E,H]: the router. experts.gate_up_proj [E,2I,H], experts.down_proj [E,H,I]: all experts of the
 //          layer, row e being expert e; so sharding the parameters by rows shards by experts.
-//          Qwen2-MoE: shared_expert, an MLP of every token, and shared_expert_gate.weight [1,H].
+//          Qwen2-MoE: shared_expert, an MLP of every token, and shared_expert_gate.weight [1,H]. DeepSeek-V3:
+//          shared_experts, one MLP of the size of all of them, and the buffer gate.e_score_correction_bias fp32 [E],
+//          which is added to the scores for the choice alone, and is not trained.
 // Call     block(hidden [B,S,H]) -> [B,S,H], or with MoeConfig::has_router_loss() a list of that and the loads
 //          [B,2,E]: of each sequence the sums of the probabilities, and the tokens of each expert.
 //          gate(hidden [T,H]) -> weights [T,k], experts int64 [T,k], scores [T,E].
 //          experts(hidden [T,H], experts [T,k], weights [T,k]) -> [T,H]: a module with its own forward, which can
 //          be wrapped separately from its block.
-// Routing  as in engine/tensor/ops/routing.h. The shared expert adds sigmoid(shared_expert_gate(x)) * shared_expert(x).
+// Routing  as in engine/tensor/ops/routing.h. The shared expert adds sigmoid(shared_expert_gate(x)) * shared_expert(x);
+//          DeepSeek-V3's have no gate.
 // Classes  as in transformers: Qwen3MoeSparseMoeBlock, Qwen3MoeTopKRouter, Qwen3MoeExperts, and so for Mixtral and
-//          Qwen2Moe; the shared expert is a Qwen2MoeMLP.
+//          Qwen2Moe; the shared expert is a Qwen2MoeMLP. DeepseekV3MoE, DeepseekV3TopkRouter, DeepseekV3NaiveMoe,
+//          DeepseekV3MLP.
 #pragma once
 
 #include <memory>

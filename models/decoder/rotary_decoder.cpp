@@ -7,6 +7,7 @@
 #include "engine/tensor/ops/decoding.h"
 #include "models/decoder/cache_call.h"
 #include "models/decoder/decoder_parts.h"
+#include "models/decoder/latent_attention.h"
 #include "models/decoder/layer_parts.h"
 #include "models/decoder/moe.h"
 #include "models/decoder/rotary_embedding.h"
@@ -50,20 +51,10 @@ class Attention final : public NamedModule {
     const Tensor v = heads_of(v_proj_, {}, hidden, kv_heads_);
     q = nn::functional::rope(q, cos, sin);
     k = nn::functional::rope(k, cos, sin);
-    return o_proj_(join_heads(attend(q, k, v, args)));
+    return o_proj_(join_heads(attend(*this, {std::move(q), std::move(k), v}, scale_, args)));
   }
 
  private:
-  Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, const Args& args) const {
-    if (const auto cache = cache_part(optional_argument(args, 4)))
-      return ops::cached_attention(q, k, v, scale_, *cache);
-    return core_attention(*this, {q, k, v},
-                          [scale = scale_, ends = segment_ends(optional_argument(args, 3))](const auto& qkv) {
-                            return ends ? nn::functional::segment_attention(qkv[0], qkv[1], qkv[2], scale, ends)
-                                        : nn::functional::attention(qkv[0], qkv[1], qkv[2], scale);
-                          });
-  }
-
   static Tensor heads_of(const nn::Child<nn::Module>& projection, const nn::Child<nn::Module>& norm,
                          const Tensor& hidden, std::int64_t heads) {
     const Tensor x = split_heads(projection(hidden), heads);
@@ -105,6 +96,11 @@ class Mlp final : public NamedModule {
   nn::Child<nn::Module> down_proj_;
 };
 
+std::shared_ptr<nn::Module> make_attention(const DecoderConfig& config) {
+  if (config.latent_attention) return make_latent_attention(config);
+  return std::make_shared<Attention>(config);
+}
+
 std::shared_ptr<nn::Module> make_mlp(const DecoderConfig& config, std::int64_t layer) {
   if (is_sparse_layer(config, layer)) return make_moe_block(config);
   return make_gated_mlp(config, config.intermediate_size);
@@ -114,7 +110,7 @@ class DecoderLayer final : public NamedModule {
  public:
   DecoderLayer(const DecoderConfig& c, std::int64_t index)
       : NamedModule(class_name(c, "DecoderLayer")),
-        self_attn_(register_module("self_attn", std::make_shared<Attention>(c))),
+        self_attn_(register_module("self_attn", make_attention(c))),
         mlp_(register_module("mlp", make_mlp(c, index))),
         input_layernorm_(register_module("input_layernorm", norm(c))),
         post_attention_layernorm_(register_module("post_attention_layernorm", norm(c))) {
@@ -151,6 +147,15 @@ Shape input_shape(const Args& args) {
 }
 
 }  // namespace
+
+Tensor attend(const nn::Module& attention, const std::vector<Tensor>& qkv, double scale, const Args& args) {
+  if (const auto cache = cache_part(optional_argument(args, 4)))
+    return ops::cached_attention(qkv[0], qkv[1], qkv[2], scale, *cache);
+  return core_attention(attention, qkv, [scale, ends = segment_ends(optional_argument(args, 3))](const auto& parts) {
+    return ends ? nn::functional::segment_attention(parts[0], parts[1], parts[2], scale, ends)
+                : nn::functional::attention(parts[0], parts[1], parts[2], scale);
+  });
+}
 
 std::shared_ptr<nn::Module> make_gated_mlp(const DecoderConfig& config, std::int64_t intermediate_size) {
   return std::make_shared<Mlp>(config, intermediate_size);

@@ -245,15 +245,15 @@ ConfigKey keys::rotary(double default_theta) {
 
 void check_rotary(const ConfigReader& reader, const DecoderConfig& config) {
   const RotaryScaling& scaling = config.rope_scaling;
-  if (scaling.type == RopeType::kDynamic && config.head_dim < 4) {
+  const std::int64_t dim = rotary_of(config).head_dim;
+  if (scaling.type == RopeType::kDynamic && dim < 4) {
     reader.reject("head_dim", "dynamic rope scaling needs at least 4");
   }
   if (scaling.type != RopeType::kLongRope) return;
   const auto block = block_of(reader);
   const auto check = [&](std::string_view key, const std::vector<double>& values) {
-    if (std::ssize(values) == config.head_dim / 2) return;
-    block->reject(key, "it has {} numbers, and half of head_dim {} is {}", values.size(), config.head_dim,
-                  config.head_dim / 2);
+    if (std::ssize(values) == dim / 2) return;
+    block->reject(key, "it has {} numbers, and half of head_dim {} is {}", values.size(), dim, dim / 2);
   };
   check("short_factor", scaling.short_factor);
   check("long_factor", scaling.long_factor);

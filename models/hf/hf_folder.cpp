@@ -13,6 +13,7 @@
 #include "engine/formats/safetensors/safetensors.h"
 #include "engine/io/atomic_file.h"
 #include "engine/nn/path_aliases.h"
+#include "engine/nn/state_dict.h"
 #include "models/decoder/reward_model.h"
 #include "models/hf/fill_box.h"
 #include "models/hf/folder_files.h"
@@ -24,10 +25,11 @@ namespace {
 // Values are converted in pieces of at most this size.
 constexpr std::int64_t kPieceBytes = 4 << 20;
 
-// One parameter: its slots' paths, each followed by its other names, and the first of the slots.
+// One parameter: its slots' paths, each followed by its other names, and the part of it that is here. Or a persistent
+// buffer.
 struct Parameter {
   std::vector<std::string> paths;
-  nn::ParamSlot* slot = nullptr;
+  nn::LocalTensor local;
 };
 
 std::vector<Parameter> parameters_of(nn::Module& root) {
@@ -37,10 +39,13 @@ std::vector<Parameter> parameters_of(nn::Module& root) {
   for (auto& [path, slot] : root.named_slots()) {
     if (lora != nullptr && lora->is_adapter(path)) continue;  // folders of models have none (adapter_folder.h)
     const auto [found, is_new] = index.try_emplace(slot->value.id(), parameters.size());
-    if (is_new) parameters.push_back({{}, slot});
+    if (is_new) parameters.push_back({{}, slot->local()});
     std::vector<std::string>& paths = parameters[found->second].paths;
     paths.push_back(path);
     for (std::string& name : nn::other_names(root, path)) paths.push_back(std::move(name));
+  }
+  for (auto& [path, buffer] : nn::persistent_buffers(root)) {
+    parameters.push_back({{path}, {buffer, nn::ShardSpec::whole(buffer.shape())}});
   }
   return parameters;
 }
@@ -54,9 +59,9 @@ struct Source {
   std::optional<ExpertPart> part{};
 };
 
-// A parameter's first slot with the sources of its values.
+// A parameter or buffer with the sources of its values.
 struct Match {
-  nn::ParamSlot* slot = nullptr;
+  nn::LocalTensor local;
   std::vector<Source> sources;
 };
 
@@ -99,7 +104,7 @@ void check_stored(const Shape& expected, const io::StoredTensor& stored, const i
 // An expert parameter's tensors when the folder has one for each expert; empty when it has none of them.
 std::vector<Source> find_per_expert(const Parameter& parameter, const io::HfWeights& weights) {
   std::vector<Source> sources;
-  std::vector<ExpertPart> parts = expert_parts(parameter.paths.front(), parameter.slot->shard.global_shape);
+  std::vector<ExpertPart> parts = expert_parts(parameter.paths.front(), parameter.local.shard.global_shape);
   const ExpertPart* missing = nullptr;
   for (ExpertPart& part : parts) {
     const io::StoredTensor* stored = find_stored({part.name}, weights);
@@ -115,7 +120,7 @@ std::vector<Source> find_per_expert(const Parameter& parameter, const io::HfWeig
 }
 
 std::vector<Source> find_sources(const Parameter& parameter, const io::HfWeights& weights) {
-  const Shape& shape = parameter.slot->shard.global_shape;
+  const Shape& shape = parameter.local.shard.global_shape;
   if (const io::StoredTensor* stored = find_stored(parameter.paths, weights)) {
     check_stored(shape, *stored, weights);
     return {{stored}};
@@ -130,7 +135,7 @@ bool is_drawn_head(const Parameter& parameter, const io::HfWeights& weights) {
   return parameter.paths.front() == kRewardHeadWeight && weights.find(kRewardHeadWeight) == nullptr;
 }
 
-// Every parameter's first slot with its tensors; throws unless the two sets are the same.
+// Every parameter with its tensors; throws unless the two sets are the same.
 std::vector<Match> match(nn::Module& root, const io::HfWeights& weights) {
   const std::vector<Parameter> parameters = parameters_of(root);
   std::unordered_set<std::string_view> known;
@@ -139,7 +144,7 @@ std::vector<Match> match(nn::Module& root, const io::HfWeights& weights) {
   if (is_reward) known.insert("lm_head.weight");
   for (const Parameter& parameter : parameters) {
     if (is_reward && is_drawn_head(parameter, weights)) continue;
-    matches.push_back({parameter.slot, find_sources(parameter, weights)});
+    matches.push_back({parameter.local, find_sources(parameter, weights)});
     for (const Source& source : matches.back().sources) known.insert(source.stored->name);
     known.insert(parameter.paths.begin(), parameter.paths.end());
   }
@@ -149,26 +154,26 @@ std::vector<Match> match(nn::Module& root, const io::HfWeights& weights) {
   return matches;
 }
 
-// Fills the part of one expert's projection that is in the slot's box [experts, rows, columns].
-void fill_expert_part(const nn::ParamSlot& slot, const io::StoredTensor& stored, const ExpertPart& part) {
-  const Shape& shape = slot.value.shape();
-  const Offset& at = slot.shard.offset;
+// Fills the part of one expert's projection that is in the box [experts, rows, columns].
+void fill_expert_part(const nn::LocalTensor& local, const io::StoredTensor& stored, const ExpertPart& part) {
+  const Shape& shape = local.value.shape();
+  const Offset& at = local.shard.offset;
   if (part.expert < at[0] || part.expert >= at[0] + shape[0]) return;
   const std::int64_t begin = std::max(at[1], part.row);
   const std::int64_t end = std::min(at[1] + shape[1], part.row + part.shape[0]);
   if (begin >= end) return;
-  const Tensor matrix = slot.value.rows(part.expert - at[0], 1).view({shape[1], shape[2]});
+  const Tensor matrix = local.value.rows(part.expert - at[0], 1).view({shape[1], shape[2]});
   fill_box(matrix.rows(begin - at[1], end - begin), {begin - part.row, at[2]}, stored);
 }
 
-void fill_slot(const nn::ParamSlot& slot, const std::vector<Source>& sources) {
-  require(box_fits(slot.shard.global_shape, slot.shard.offset, slot.value.shape()), "'{}' into a box {}",
-          sources.front().stored->name, nn::describe(slot.shard, slot.value.shape()));
+void fill_local(const nn::LocalTensor& local, const std::vector<Source>& sources) {
+  require(box_fits(local.shard.global_shape, local.shard.offset, local.value.shape()), "'{}' into a box {}",
+          sources.front().stored->name, nn::describe(local.shard, local.value.shape()));
   for (const auto& [stored, part] : sources) {
     if (part) {
-      fill_expert_part(slot, *stored, *part);
+      fill_expert_part(local, *stored, *part);
     } else {
-      fill_box(slot.value, slot.shard.offset, *stored);
+      fill_box(local.value, local.shard.offset, *stored);
     }
   }
 }
@@ -219,7 +224,7 @@ void fill_box(const Tensor& target, Offset offset, const io::StoredTensor& store
 void check_weights(nn::Module& root, const io::HfWeights& weights) { match(root, weights); }
 
 void load_weights(nn::Module& root, const io::HfWeights& weights) {
-  for (const auto& [slot, sources] : match(root, weights)) fill_slot(*slot, sources);
+  for (const auto& [local, sources] : match(root, weights)) fill_local(local, sources);
 }
 
 ExpertSpelling expert_spelling(const io::HfWeights& weights) {

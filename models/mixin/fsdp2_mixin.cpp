@@ -107,7 +107,7 @@ class Unwritten {
     }
     for (auto& [path, module] : model.named_modules()) {
       for (auto& [name, buffer, persistent] : module->own_buffers()) {
-        if (buffer.is_meta()) buffers_.push_back({nn::join_path(path, name), &buffer, 0});
+        if (buffer.is_meta() && !persistent) buffers_.push_back({nn::join_path(path, name), &buffer, 0});
       }
     }
   }

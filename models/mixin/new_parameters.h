@@ -3,7 +3,7 @@
 //
 //   class MyScorer : public nn::Module, public models::NewParameters { ... };
 //
-// Order    init_on_device() (fsdp2_mixin.h) calls init_new_parameters() before the loader, which may overwrite the values.
+// Order    init_on_device() (fsdp2_mixin.h) calls init_new_parameters() before the loader, which may overwrite values.
 // Threads  the rank's host thread.
 #pragma once
 

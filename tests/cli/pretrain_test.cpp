@@ -623,9 +623,8 @@ TEST_F(Pretrain, PlansAProgramOfTwoInputsAndALossOfItsOwn) {
   const auto [refused, nothing, why] = plan({});
   EXPECT_EQ(refused, 1);
   EXPECT_EQ(why,
-            "tiny: [rank 0] the batch has no 'aside'; it has ids, targets, side; give it in the DataLoader, or ask for "
-            "what is "
-            "there\n");
+            "tiny: [rank 0] the batch has no 'aside'; it has ids, targets, side; give it in the DataLoader, or read "
+            "one of these\n");
 }
 
 }  // namespace

@@ -581,7 +581,7 @@ const std::vector<Case>& cases() {
       LOOM_CASE(a_chain_of_messages_follows_its_order),
       LOOM_CASE(messages_and_collectives_share_a_lane),
       LOOM_CASE(nothing_to_move_is_allowed),
-      LOOM_CASE(a_shared_segment_is_one_memory),
+      {"a_shared_segment_is_one_memory", a_shared_segment_is_one_memory, true},
       LOOM_CASE(lanes_do_not_wait_for_each_other),
       LOOM_CASE(every_lane_is_an_order_of_its_own),
       LOOM_CASE(groups_of_a_split_see_only_their_members),

@@ -1,5 +1,6 @@
 // What every ProcessGroup promises, as cases that any world can run: threads (collectives_test.cpp) and processes
-// (mpi_conformance.cpp). A case runs on every rank and throws BrokenPromise where a result is wrong.
+// (mpi_conformance.cpp), on one host or on several. A case runs on every rank and throws BrokenPromise where a result
+// is wrong.
 #pragma once
 
 #include <stdexcept>
@@ -17,6 +18,7 @@ class BrokenPromise : public std::runtime_error {
 struct Case {
   const char* name;
   void (*run)(World& world);
+  bool on_one_machine = false;  // promised only there
 };
 
 const std::vector<Case>& cases();

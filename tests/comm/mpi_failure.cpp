@@ -36,6 +36,7 @@ void fail_as(const std::string& way, ProcessGroup& group) {
   if (way == "die") _exit(3);
   if (way.starts_with("stall")) std::this_thread::sleep_for(std::chrono::minutes(10));
   if (way == "differ") gather(group, 32, "layers.3");
+  if (way == "message") group.send(Lane(1), 0, {}, "layers.3");
   if (way == "counts") exchange(group, 24, "layers.3");
   // "return": it just ends
 }

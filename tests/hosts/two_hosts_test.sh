@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Promise: two hosts train to the bits of one; when the link between them is cut, both ranks end within the deadline, and each
-#          names the collective and the rank that did not come.
+# Promise: ranks on two hosts keep what every process group promises, and train to the bits of one host; when the link between
+#          them is cut, both ranks end within the deadline, and each names the collective and the rank that did not come.
 # World:   two network namespaces (two_hosts.sh), the built program under mpirun, one rank on each.
-#   two_hosts_test.sh PROGRAM SOURCE_FOLDER
+#   two_hosts_test.sh PROGRAM SOURCE_FOLDER CONFORMANCE   (the program of tests/comm/mpi_conformance.cpp)
 # Skipped (exit status 77) with a reason where this process may not make network namespaces.
 set -euo pipefail
 program=$1
 source=$2
+conformance=$3
 hosts=$(cd "$(dirname "$0")" && pwd)/two_hosts.sh
 export LOOM_HOSTS=lmt$$
 
@@ -25,6 +26,10 @@ seq 1 40000 > corpus.txt
 train=(train --model-config "$source/configs/models/quickstart.yaml" --data-path "$work/corpus.txt" --held-out-fraction 0
        --use-torch-fsdp2 --fsdp2-config-path "$source/configs/fsdp2/quickstart.yaml"
        --seq-length 32 --micro-batch-size 1 --global-batch-size 2 --lr 1e-3)
+
+# --- the promises of a process group
+timeout 120 bash "$hosts" run "$conformance" hosts > promises.out 2>&1 || { cat promises.out; fail "a promise of process groups"; }
+grep -q "kept by 2 processes: rings_turn" promises.out || { cat promises.out; fail "the promises were not checked"; }
 
 # --- the bits of one host
 "$program" "${train[@]}" --train-iters 3 --nproc-per-node 2 --save "$work/one" > one.out 2>&1 || { cat one.out; fail "one host"; }

@@ -42,6 +42,20 @@ Family qwen2_moe() {
   return family;
 }
 
+// With latent attention, groups of experts, a shared expert and a first layer without experts.
+Family deepseek_v3() {
+  Family family = decoder(
+      "deepseek_v3",
+      "model_type: deepseek_v3\nvocab_size: 2048\nhidden_size: 16\nintermediate_size: 24\nnum_hidden_layers: 2\n"
+      "num_attention_heads: 2\nq_lora_rank: 12\nkv_lora_rank: 8\nqk_nope_head_dim: 8\nqk_rope_head_dim: 4\n"
+      "v_head_dim: 8\nmax_position_embeddings: 256\nrms_norm_eps: 1.0e-6\nn_routed_experts: 4\n"
+      "n_shared_experts: 1\nnum_experts_per_tok: 2\nmoe_intermediate_size: 12\nn_group: 2\ntopk_group: 1\n"
+      "routed_scaling_factor: 2.5\nfirst_k_dense_replace: 1\ntie_word_embeddings: false\n",
+      kLayers);
+  family.refused = {{"to mcore and back", "deepseek_v3"}};
+  return family;
+}
+
 Family gpt2() {
   Family family = decoder("gpt2",
                           "model_type: gpt2\nvocab_size: 2048\nn_embd: 16\nn_layer: 2\nn_head: 2\nn_positions: 256\n"
@@ -108,6 +122,7 @@ const std::vector<Family>& families() {
              false),
       rotary("mixtral", "model_type: mixtral\nnum_local_experts: 4\nnum_experts_per_tok: 2\n", false),
       qwen2_moe(),
+      deepseek_v3(),
       rotary("llama3_rope",
              "model_type: llama\nrope_scaling: {rope_type: llama3, factor: 8.0, low_freq_factor: 1.0, "
              "high_freq_factor: 4.0, original_max_position_embeddings: 16}\n",

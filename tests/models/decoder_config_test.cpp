@@ -115,10 +115,11 @@ TEST(DecoderConfig, RefusesTwoDifferentRotaryBases) {
 TEST(DecoderConfig, NamesTheKnownModelTypesAndTheNearest) {
   EXPECT_EQ(
       error_of([] { parse_decoder_json(R"({"model_type": "quen2"})", "config.json"); }),
-      "config.json: model_type is \"quen2\"; known are qwen2, llama, qwen3, qwen3_moe, qwen2_moe, mixtral, gpt2; did "
-      "you mean 'qwen2'?");
+      "config.json: model_type is \"quen2\"; known are qwen2, llama, qwen3, qwen3_moe, qwen2_moe, mixtral, deepseek_v3, gpt2; "
+      "did you mean 'qwen2'?");
   EXPECT_EQ(error_of([] { parse_decoder_json(R"({"model_type": "mamba"})", "config.json"); }),
-            "config.json: model_type is \"mamba\"; known are qwen2, llama, qwen3, qwen3_moe, qwen2_moe, mixtral, gpt2");
+            "config.json: model_type is \"mamba\"; known are qwen2, llama, qwen3, qwen3_moe, qwen2_moe, mixtral, "
+            "deepseek_v3, gpt2");
 }
 
 TEST(DecoderConfig, NamesAMissingKey) {

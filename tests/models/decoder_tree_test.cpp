@@ -6,6 +6,7 @@
 #include "engine/core/error.h"
 #include "engine/formats/safetensors/safetensors.h"
 #include "engine/nn/init.h"
+#include "engine/nn/state_dict.h"
 #include "models/decoder/decoder.h"
 #include "tests/models/test_rank.h"
 #include "tests/support/files.h"
@@ -30,18 +31,20 @@ Shapes stored_shapes(const std::string& name) {
   return shapes;
 }
 
-Shapes parameter_shapes(nn::Module& model) {
+Shapes saved_shapes(nn::Module& model) {
   Shapes shapes;
   for (const auto& [path, tensor] : model.named_parameters()) shapes[path] = tensor.shape().sizes();
+  for (const auto& [path, tensor] : nn::persistent_buffers(model)) shapes[path] = tensor.shape().sizes();
   return shapes;
 }
 
 class EveryFamily : public ::testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(Decoder, EveryFamily, ::testing::Values("qwen2", "llama", "gpt2", "mixtral", "qwen2_moe"));
+INSTANTIATE_TEST_SUITE_P(Decoder, EveryFamily,
+                         ::testing::Values("qwen2", "llama", "gpt2", "mixtral", "qwen2_moe", "deepseek_v3"));
 
-TEST_P(EveryFamily, HasTheParametersOfTheReferenceFile) {
+TEST_P(EveryFamily, HasTheTensorsOfTheReferenceFile) {
   const auto model = build(GetParam());
-  EXPECT_EQ(parameter_shapes(*model), stored_shapes(GetParam()));
+  EXPECT_EQ(saved_shapes(*model), stored_shapes(GetParam()));
 }
 
 TEST_P(EveryFamily, IsBuiltWithoutARankAndWithoutBytes) {
@@ -54,6 +57,7 @@ TEST_P(EveryFamily, RefusesMoreTokensThanItHasPositions) {
   const test::TestRank rank;
   DecoderConfig config = load_decoder_config(logits_case(GetParam()));
   config.max_position_embeddings = 8;
+  config.rope_scaling = {};
   const auto model = build_decoder(config);
   const std::string message = test::message_of<ConfigError>([&] { (*model)(Tensor::host({1, 9}, DType::kI32)); });
   EXPECT_EQ(message, "a sequence of 9 tokens, but the model's max_position_embeddings is 8; use shorter sequences");
@@ -123,13 +127,39 @@ TEST(DecoderClasses, AreThoseOfTransformersForMixtralAndQwen2Moe) {
   EXPECT_EQ(classes_of(*build("qwen2_moe"), paths_of(qwen2_moe)), qwen2_moe);
 }
 
+TEST(DecoderClasses, AreThoseOfTransformersForDeepseekV3) {
+  const Classes expected{{"", "DeepseekV3ForCausalLM"},
+                         {"model.layers.0", "DeepseekV3DecoderLayer"},
+                         {"model.layers.0.self_attn", "DeepseekV3Attention"},
+                         {"model.layers.0.self_attn.q_a_layernorm", "RMSNorm"},
+                         {"model.layers.0.self_attn.q_proj", "absent"},
+                         {"model.layers.0.mlp", "DeepseekV3MLP"},  // first_k_dense_replace
+                         {"model.layers.1.mlp", "DeepseekV3MoE"},
+                         {"model.layers.1.mlp.gate", "DeepseekV3TopkRouter"},
+                         {"model.layers.1.mlp.experts", "DeepseekV3NaiveMoe"},
+                         {"model.layers.1.mlp.shared_experts", "DeepseekV3MLP"}};
+  EXPECT_EQ(classes_of(*build("deepseek_v3"), paths_of(expected)), expected);
+}
+
+// A query is then projected from the hidden states.
+TEST(DecoderClasses, OfDeepseekV3WithoutARankOfQueriesHaveOneProjection) {
+  DecoderConfig config = load_decoder_config(logits_case("deepseek_v3"));
+  config.latent_attention->q_lora_rank = 0;
+  const auto model = build_decoder(config);
+  const Classes expected{{"model.layers.0.self_attn.q_proj", "Linear"},
+                         {"model.layers.0.self_attn.q_a_proj", "absent"},
+                         {"model.layers.0.self_attn.q_b_proj", "absent"}};
+  EXPECT_EQ(classes_of(*model, paths_of(expected)), expected);
+  EXPECT_EQ(saved_shapes(*model).at("model.layers.0.self_attn.q_proj.weight"), (std::vector<std::int64_t>{4 * 24, 64}));
+}
+
 TEST(DecoderTies, FollowTheConfig) {
   for (const bool tied : {false, true}) {
     for (const char* name : {"qwen2", "gpt2"}) {
       DecoderConfig config = load_decoder_config(logits_case(name));
       config.tie_word_embeddings = tied;
       const auto model = build_decoder(config);
-      EXPECT_EQ(parameter_shapes(*model).contains("lm_head.weight"), !tied) << name;
+      EXPECT_EQ(saved_shapes(*model).contains("lm_head.weight"), !tied) << name;
       EXPECT_EQ(model->find("lm_head")->type_name(), "Linear");
     }
   }
@@ -138,8 +168,8 @@ TEST(DecoderTies, FollowTheConfig) {
 TEST(DecoderBiases, OfLlamaFollowTheConfig) {
   DecoderConfig config = load_decoder_config(logits_case("llama"));
   config.qkv_bias = config.attention_output_bias = config.mlp_bias = true;
-  const Shapes shapes = parameter_shapes(*build_decoder(config));
-  const Shapes plain = parameter_shapes(*build("llama"));
+  const Shapes shapes = saved_shapes(*build_decoder(config));
+  const Shapes plain = saved_shapes(*build("llama"));
   EXPECT_EQ(shapes.size(), plain.size() + 4 * 7);  // four layers with q, k, v, o, gate, up, down
   EXPECT_EQ(shapes.at("model.layers.0.mlp.down_proj.bias"), std::vector<std::int64_t>{64});
 }

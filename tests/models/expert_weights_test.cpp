@@ -5,6 +5,7 @@
 #include "engine/core/error.h"
 #include "engine/formats/safetensors/safetensors.h"
 #include "engine/nn/init.h"
+#include "engine/nn/state_dict.h"
 #include "models/decoder/decoder.h"
 #include "models/hf/hf_folder.h"
 #include "tests/models/test_rank.h"
@@ -198,11 +199,12 @@ TEST(ExpertSpelling, OfMixtralHasNamesOfItsOwn) {
   }
 }
 
-// Of Mixtral and Qwen2-MoE, whose references are fused.
+// Of families whose references are fused; DeepSeek-V3's have a buffer too.
 TEST(ExpertWeights, OfTheOtherFamiliesSurviveARoundTripThroughBothSpellings) {
   const test::TestRank rank;
   for (const auto& [name, published] : {std::pair("mixtral", "model.layers.2.block_sparse_moe.experts.3.w3.weight"),
-                                        std::pair("qwen2_moe", "model.layers.2.mlp.experts.3.up_proj.weight")}) {
+                                        std::pair("qwen2_moe", "model.layers.2.mlp.experts.3.up_proj.weight"),
+                                        std::pair("deepseek_v3", "model.layers.2.mlp.experts.3.up_proj.weight")}) {
     const auto reference = std::filesystem::path(LOOM_SOURCE_DIR) / "tests/reference/logits" / name;
     const auto config = load_decoder_config(reference);
     const auto loaded_from = [&](const std::filesystem::path& folder) {
@@ -213,10 +215,19 @@ TEST(ExpertWeights, OfTheOtherFamiliesSurviveARoundTripThroughBothSpellings) {
     };
     const auto folder = test::fresh_folder();
     const auto model = loaded_from(reference);
-    write_hf_folder(folder, config, model->named_parameters());
+    auto tensors = model->named_parameters();
+    for (const auto& buffer : nn::persistent_buffers(*model)) tensors.push_back(buffer);
+    write_hf_folder(folder, config, tensors);
     EXPECT_NE(io::HfWeights(folder).find(published), nullptr) << published;
-    expect_same_parameters(*loaded_from(folder), *model);
-    write_hf_folder(folder, config, model->named_parameters(), ExpertSpelling::kFused);
+    const auto again = loaded_from(folder);
+    expect_same_parameters(*again, *model);
+    const auto before = nn::persistent_buffers(*model), after = nn::persistent_buffers(*again);
+    ASSERT_EQ(after.size(), before.size());
+    EXPECT_EQ(before.size(), name == std::string("deepseek_v3") ? 2u : 0u);
+    for (std::size_t i = 0; i < before.size(); ++i) {
+      EXPECT_EQ(after[i].second.to_vector<float>(), before[i].second.to_vector<float>()) << before[i].first;
+    }
+    write_hf_folder(folder, config, tensors, ExpertSpelling::kFused);
     EXPECT_EQ(io::HfWeights(folder).names(), io::HfWeights(reference).names());
   }
 }

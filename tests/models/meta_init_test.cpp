@@ -154,6 +154,19 @@ TEST(MetaInit, ABufferThatNothingWroteIsNamed) {
   });
 }
 
+// Such buffers are part of the model's weights: a file has their values, and fresh ones are zeros.
+TEST(MetaInit, APersistentBufferBeginsWithZeros) {
+  class WithPersistentBuffer final : public test::OwnModel {
+   public:
+    WithPersistentBuffer() { register_buffer("bias", Tensor::meta({3}, DType::kF32, "bias"), /*persistent=*/true); }
+  };
+  test::run_world(2, [](RankContext&, comm::World& world) {
+    WithPersistentBuffer model;
+    model.fully_shard(world, own_config(test::kWrapLayers));
+    EXPECT_THAT(model.own_buffers().front().value.to_vector<float>(), ElementsAre(0, 0, 0));
+  });
+}
+
 TEST(MetaInit, ADryRunHasNoValuesToMiss) {
   test::run_world(2,
                   [](RankContext&, comm::World& world) {

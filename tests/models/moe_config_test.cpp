@@ -1,5 +1,5 @@
-// Promise: Mixtral's and Qwen2-MoE's configurations are read as they are published and as transformers writes them, and
-//          are written back.
+// Promise: Mixtral's, Qwen2-MoE's and DeepSeek-V3's configurations are read as they are published and as transformers
+//          writes them, and are written back.
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
@@ -23,6 +23,14 @@ const std::string kQwen2Moe = R"({"architectures": ["Qwen2MoeForCausalLM"], "mod
   "num_key_value_heads": 4, "max_position_embeddings": 64, "num_experts": 8, "num_experts_per_tok": 4,
   "moe_intermediate_size": 24, "shared_expert_intermediate_size": 96, "sliding_window": 32768,
   "max_window_layers": 21, "rope_theta": 1e6)";
+
+// As https://huggingface.co/deepseek-ai/DeepSeek-V3 has it, smaller.
+const std::string kDeepseekV3 = R"({"architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3",
+  "vocab_size": 64, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 4, "num_attention_heads": 4,
+  "num_key_value_heads": 4, "max_position_embeddings": 64, "n_routed_experts": 8, "n_shared_experts": 2,
+  "num_experts_per_tok": 3, "moe_intermediate_size": 24, "kv_lora_rank": 24, "qk_nope_head_dim": 16,
+  "qk_rope_head_dim": 8, "v_head_dim": 12, "moe_layer_freq": 1, "scoring_func": "sigmoid", "topk_method": "noaux_tc",
+  "aux_loss_alpha": 0.001, "seq_aux": true, "ep_size": 1, "num_nextn_predict_layers": 1)";
 
 DecoderConfig parse(const std::string& keys) { return parse_decoder_json(keys + "}", "config.json"); }
 std::string error_of(const std::string& keys) {
@@ -51,9 +59,45 @@ TEST(MoeConfig, OfQwen2MoeHasASharedExpertAndDenseLayers) {
   EXPECT_FALSE(parse(kQwen2Moe + R"(, "qkv_bias": false)").qkv_bias);
 }
 
+TEST(MoeConfig, OfDeepseekV3HasLatentAttentionAndGroupsOfExperts) {
+  const DecoderConfig config = parse(kDeepseekV3 + R"(, "q_lora_rank": 40, "n_group": 4, "topk_group": 2,
+      "routed_scaling_factor": 2.5, "first_k_dense_replace": 3, "head_dim": 8, "qk_head_dim": 24)");
+  EXPECT_EQ(config.head_dim, 24);
+  EXPECT_EQ(rotary_of(config).head_dim, 8);
+  EXPECT_EQ(config.latent_attention->q_lora_rank, 40);
+  EXPECT_TRUE(config.latent_attention->rope_interleave && config.moe->norm_topk_prob && config.moe->sigmoid_router);
+  EXPECT_EQ(config.moe->shared_expert_intermediate_size, 48);
+  EXPECT_EQ(config.moe->n_group, 4);
+  EXPECT_TRUE(is_sparse_layer(config, 3));
+  EXPECT_FALSE(is_sparse_layer(config, 2));
+  EXPECT_EQ(parse(kDeepseekV3 + R"(, "q_lora_rank": null)").latent_attention->q_lora_rank, 0);
+  const auto json = nlohmann::json::parse(to_json(parse(kDeepseekV3)));
+  EXPECT_TRUE(json["q_lora_rank"].is_null());
+  EXPECT_EQ(json["head_dim"], 8);  // transformers' rotary embedding reads it
+}
+
+TEST(MoeConfig, RefusesWhatDeepseekV3CannotBe) {
+  const auto refused = [](const std::string& keys) { return error_of(kDeepseekV3 + ", " + keys); };
+  EXPECT_EQ(refused(R"("head_dim": 16)"), "config.json: head_dim is 16; the other keys of the heads' sizes make it 8");
+  EXPECT_EQ(refused(R"("n_group": 3)"),
+            "config.json: n_group is 3; the 8 experts do not make so many equal groups of two or more");
+  EXPECT_EQ(refused(R"("n_group": 8)"),
+            "config.json: n_group is 8; the 8 experts do not make so many equal groups of two or more");
+  EXPECT_EQ(refused(R"("n_group": 4, "topk_group": 1)"),
+            "config.json: topk_group is 1; a token has 3 experts, and there are 4 groups of 2");
+  EXPECT_EQ(refused(R"("output_router_logits": true)"),
+            "config.json: output_router_logits is true; only false is built");
+  EXPECT_EQ(error_of([] {
+              std::string softmax = kDeepseekV3;
+              return softmax.replace(softmax.find("sigmoid"), 7, "softmax");
+            }()),
+            "config.json: scoring_func is \"softmax\"; only \"sigmoid\" is built");
+}
+
 TEST(MoeConfig, IsReadFromTheReferencesAndWrittenBackEqual) {
   for (const DecoderConfig& config :
-       {load_decoder_config(kLogits / "mixtral"), load_decoder_config(kLogits / "qwen2_moe"), parse(kMixtral),
+       {load_decoder_config(kLogits / "mixtral"), load_decoder_config(kLogits / "qwen2_moe"),
+        load_decoder_config(kLogits / "deepseek_v3"), parse(kDeepseekV3), parse(kMixtral),
         parse(kQwen2Moe + R"(, "mlp_only_layers": [2], "qkv_bias": false)")}) {
     EXPECT_TRUE(parse_decoder_json(to_json(config), "config.json") == config) << to_json(config);
   }

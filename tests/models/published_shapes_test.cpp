@@ -19,7 +19,8 @@ const std::map<std::string, std::int64_t> kParameters{{"quickstart.yaml", 5'939'
                                                       {"qwen3_30b_a3b.yaml", 30'532'122'624},
                                                       {"llama3.1_8b.yaml", 8'030'261'248},
                                                       {"mixtral_8x7b.yaml", 46'702'792'704},
-                                                      {"qwen1.5_moe_a2.7b.yaml", 14'315'784'192}};
+                                                      {"qwen1.5_moe_a2.7b.yaml", 14'315'784'192},
+                                                      {"deepseek_v3.yaml", 671'026'404'352}};
 
 TEST(PublishedShapes, HaveThePublishedNumberOfParameters) {
   std::size_t found = 0;
@@ -40,6 +41,7 @@ TEST(PublishedShapes, AreThoseOfTheFamiliesTheyName) {
   EXPECT_EQ(load_decoder_config(folder() / "mixtral_8x7b.yaml").family, DecoderFamily::kMixtral);
   EXPECT_EQ(load_decoder_config(folder() / "qwen1.5_moe_a2.7b.yaml").family, DecoderFamily::kQwen2Moe);
   EXPECT_EQ(load_decoder_config(folder() / "llama3.1_8b.yaml").rope_scaling.type, RopeType::kLlama3);
+  EXPECT_EQ(load_decoder_config(folder() / "deepseek_v3.yaml").family, DecoderFamily::kDeepseekV3);
   const DecoderConfig moe = load_decoder_config(folder() / "qwen3_30b_a3b.yaml");
   EXPECT_EQ(moe.family, DecoderFamily::kQwen3Moe);
   EXPECT_TRUE(moe.moe->norm_topk_prob);

@@ -98,13 +98,6 @@ TEST(Qwen3Config, RefusesExpertsThatDoNotFitTogether) {
             "config.json: decoder_sparse_step is 0; it must be at least 1");
 }
 
-TEST(Qwen3Config, RefusesTheRoutersLoss) {
-  EXPECT_EQ(
-      error_of(kMoe + kEight + R"(, "output_router_logits": true)"),
-      "config.json: output_router_logits is true; the routers' load-balancing loss, which it adds to the loss, is "
-      "not built; set it to false");
-}
-
 TEST(Qwen3Config, RefusesSlidingWindowsAndDropout) {
   EXPECT_EQ(error_of(kQwen3 + R"(, "use_sliding_window": true, "sliding_window": 4096)"),
             "config.json: sliding_window is 4096; sliding windows are not built, set use_sliding_window to false");

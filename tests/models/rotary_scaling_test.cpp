@@ -14,6 +14,7 @@
 #include "engine/nn/init.h"
 #include "engine/tensor/autograd.h"
 #include "models/decoder/decoder.h"
+#include "models/decoder/decoder_parts.h"
 #include "models/generation/session.h"
 #include "tests/models/test_rank.h"
 #include "tests/support/files.h"
@@ -103,10 +104,11 @@ TEST(RotaryScaling, LinearDividesEveryFrequency) {
 
 // Computed by transformers for the models of tests/reference/logits; 2 ulp of fp32.
 TEST(RotaryScaling, HasTheFrequenciesOfTheReferenceModels) {
-  for (const char* model : {"llama3_1_rope", "qwen2_yarn", "mixtral", "qwen2_moe"}) {
+  for (const char* model : {"llama3_1_rope", "qwen2_yarn", "mixtral", "qwen2_moe", "deepseek_v3"}) {
     const std::filesystem::path folder = std::filesystem::path(LOOM_SOURCE_DIR) / "tests/reference/logits" / model;
     const Json facts = Json::parse(test::read_file(folder / "facts.json"));
-    const Rotary rotary = rotary_of(load_decoder_config(folder));
+    const DecoderConfig config = load_decoder_config(folder);
+    const Rotary rotary = rotary_of(config);
     const auto found = rotary_frequencies(rotary, rotary.max_position_embeddings);
     ASSERT_EQ(found.size(), facts["inv_freq"].size()) << model;
     for (std::size_t i = 0; i < found.size(); ++i) {
@@ -115,6 +117,7 @@ TEST(RotaryScaling, HasTheFrequenciesOfTheReferenceModels) {
       EXPECT_LE(std::abs(found[i] - expected), 2 * ulp) << model << " " << i;
     }
     EXPECT_NEAR(attention_factor(rotary), facts["attention_scaling"].get<double>(), 1e-12) << model;
+    EXPECT_NEAR(attention_scale(config), facts["softmax_scale"].get<double>(), 1e-12) << model;
   }
 }
 

@@ -1,5 +1,6 @@
-// Promise: the loss of a model with output_router_logits is its cross-entropy and its routers' loss, in every form of the
-//          next token's loss, with the same gradients however its layers are recomputed or cut; other losses refuse it.
+// Promise: the loss of a model with output_router_logits is its cross-entropy and its routers' loss, in every form of
+//          the next token's loss, with the same gradients however its layers are recomputed or cut; other losses refuse
+//          it.
 // World:   one rank; a Qwen3-MoE of 4 layers, of which layer 1 is dense.
 #include <gmock/gmock.h>
 

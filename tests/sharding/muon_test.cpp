@@ -1,7 +1,7 @@
 // Promise: Muon orthogonalizes the hidden matrices and leaves everything else to AdamW; its weights are bit for bit the
 //          same on any number of ranks, in any layout; its state goes out and in; what it cannot update is refused.
 // World:   ranks as threads; three linear layers of width 5 (uneven shards), an embedding, a head, norms and biases.
-#include "sharding/optim/muon.h"
+#include "engine/nn/optim/muon.h"
 
 #include <cmath>
 #include <gmock/gmock.h>
@@ -13,6 +13,7 @@
 #include "engine/tensor/ops.h"
 #include "sharding/full_parameters.h"
 #include "sharding/fully_shard.h"
+#include "sharding/sharded_parameters.h"
 #include "tests/support/files.h"
 #include "tests/support/toy_models.h"
 #include "tests/support/world.h"
@@ -20,6 +21,9 @@
 namespace loom::sharding {
 namespace {
 
+using nn::MuonCoefficients;
+using nn::MuonOptions;
+using nn::MuonScale;
 using test::run_world;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -97,7 +101,7 @@ Weights trained(int ranks, GatherLayout layout, const MuonOptions& options, int 
   Weights result;
   run_world(ranks, [&](RankContext& context, comm::World& world) {
     const auto model = made(world, layout);
-    Muon muon(*model, groups_of(*model), options, kAdamW);
+    nn::Muon muon(groups_of(*model), sharded_parameters(*model), options, kAdamW);
     for (int step = 0; step < steps; ++step) train_step(*model, muon, step);
     Weights own = weights_of(*model);
     if (context.rank() == 0) result = std::move(own);
@@ -136,7 +140,7 @@ TEST(Muon, EachMatrixIsOrthogonalizedByOneRank) {
     std::vector<int> products(static_cast<std::size_t>(ranks));
     run_world(ranks, [&](RankContext& context, comm::World& world) {
       const auto model = made(world, GatherLayout::kFast);
-      Muon muon(*model, groups_of(*model), {}, kAdamW);
+      nn::Muon muon(groups_of(*model), sharded_parameters(*model), {}, kAdamW);
       for (const Tensor& parameter : model->parameters()) parameter.set_grad(nn::moment_like(parameter));
       const device::Recorder recorder(device::Device::current());
       muon.step();
@@ -155,7 +159,7 @@ TEST(Muon, EachMatrixIsOrthogonalizedByOneRank) {
 TEST(Muon, AppliesTheOrthogonalizedMomentumWithDecoupledDecay) {
   run_world(1, [](RankContext&, comm::World& world) {
     const auto model = made(world, GatherLayout::kFast);
-    Muon muon(*model, groups_of(*model), {.extra_scale = 0.5}, kAdamW);
+    nn::Muon muon(groups_of(*model), sharded_parameters(*model), {.extra_scale = 0.5}, kAdamW);
     const Weights before = weights_of(*model);
     const Tensor& up = muon.groups()[0].parameters[0].value;
     const Tensor ids = Tensor::host({4}, DType::kI64, "ids");
@@ -180,7 +184,7 @@ TEST(Muon, GoesOnBitForBitFromItsState) {
   for (const int ranks : {1, 2}) {
     run_world(ranks, [](RankContext&, comm::World& world) {
       const auto model = made(world, GatherLayout::kFast);
-      Muon muon(*model, groups_of(*model), {}, kAdamW);
+      nn::Muon muon(groups_of(*model), sharded_parameters(*model), {}, kAdamW);
       for (int step = 0; step < 2; ++step) train_step(*model, muon, step);
       const nn::OptimizerState state = nn::host_copies(muon.state_dict());
       EXPECT_TRUE(state.parameters.at("up.weight").contains("momentum_buffer"));
@@ -191,7 +195,7 @@ TEST(Muon, GoesOnBitForBitFromItsState) {
       const auto other = made(world, GatherLayout::kFast);
       nn::StateDict weights = local_state_dict(*model);
       load_local_state_dict(*other, weights);
-      Muon fresh(*other, groups_of(*other), {.momentum = 0.5, .steps = 3}, {});
+      nn::Muon fresh(groups_of(*other), sharded_parameters(*other), {.momentum = 0.5, .steps = 3}, {});
       fresh.load_state_dict(state);
       train_step(*model, muon, 2);
       train_step(*other, fresh, 2);
@@ -205,7 +209,7 @@ TEST(Muon, GivesTheRestItsOwnRateOnTheSameSchedule) {
   run_world(1, [](RankContext&, comm::World& world) {
     for (const double share : {1.0, 0.5}) {  // of the largest rate
       const auto model = made(world, GatherLayout::kFast);
-      Muon muon(*model, groups_of(*model), {.scalar_lr = 0.002}, kAdamW);
+      nn::Muon muon(groups_of(*model), sharded_parameters(*model), {.scalar_lr = 0.002}, kAdamW);
       EXPECT_EQ(muon.groups()[0].lr, 0.02);
       EXPECT_DOUBLE_EQ(*muon.groups()[2].lr, 0.002);
       muon.set_lr(0.02 * share);
@@ -222,9 +226,10 @@ TEST(Muon, GivesTheRestItsOwnRateOnTheSameSchedule) {
 TEST(Muon, RefusesShardsInHostMemory) {
   run_world(1, [](RankContext&, comm::World& world) {
     const auto model = made(world, GatherLayout::kFast, true);
-    EXPECT_THAT(test::message_of<ConfigError>([&] { Muon(*model, groups_of(*model), {}, kAdamW); }),
-                HasSubstr("Muon: parameter 'up.weight': its shard is in host memory (offload_to_cpu); Muon updates on "
-                          "the device: set offload_to_cpu: false, or use --optimizer adam"));
+    EXPECT_THAT(
+        test::message_of<ConfigError>([&] { nn::Muon(groups_of(*model), sharded_parameters(*model), {}, kAdamW); }),
+        HasSubstr("Muon: parameter 'up.weight': its shard is in host memory (offload_to_cpu); Muon updates on "
+                  "the device: set offload_to_cpu: false, or use --optimizer adam"));
   });
 }
 

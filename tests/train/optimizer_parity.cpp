@@ -106,7 +106,7 @@ void read_muon(const CaseJson& optimizer, double weight_decay, train::OptimizerO
   const std::string adjust = optimizer.at("adjust_lr_fn");
   if (adjust != "match_rms_adamw" && adjust != "original") config_error("adjust_lr_fn {} is not known", adjust);
   if (adjust == "original") {
-    options.muon.scale = sharding::MuonScale::kShapeScaling;
+    options.muon.scale = nn::MuonScale::kShapeScaling;
     options.muon.extra_scale = 1;
   }
   const ops::NewtonSchulz iteration = ops::newton_schulz(options.muon.steps);

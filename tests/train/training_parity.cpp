@@ -38,6 +38,7 @@
 #include "engine/launch/run_ranks.h"
 #include "engine/nn/functional.h"
 #include "engine/nn/optim/adamw.h"
+#include "engine/nn/state_dict.h"
 #include "engine/tensor/autograd.h"
 #include "engine/tensor/ops.h"
 #include "engine/train/parallel_dims.h"
@@ -284,8 +285,9 @@ struct Results {
   std::vector<double> grad_norm;
   std::map<std::string, double> step1_grad_norm;
   std::map<std::string, double> final_weight_norm;
-  std::vector<float> step1_logits;  // of rank 0; cases with images
-  std::string wire_error;           // a gather or reduction of the wrong dtype or size; a wrong placement
+  std::map<std::string, std::vector<float>> buffers;  // persistent ones, at the end
+  std::vector<float> step1_logits;                    // of rank 0; cases with images
+  std::string wire_error;  // a gather or reduction of the wrong dtype or size; a wrong placement
 };
 
 double sum_over(const comm::Axis& axis, double sum, const std::string& path) {
@@ -460,6 +462,8 @@ class Run {
     }
     results.step1_logits = std::move(step1_logits_);
     results.final_weight_norm = norms(*model_, [](const Tensor& t) { return t; });
+    for (const auto& [path, buffer] : nn::persistent_buffers(*model_))
+      results.buffers[path] = buffer.to_vector<float>();
     return results;
   }
 
@@ -557,6 +561,25 @@ Worst worst_of_map(const CaseJson& expected, const std::map<std::string, double>
   return worst;
 }
 
+// What is wrong with the buffers that the file names: they are the model's own, and training leaves them as they were
+// stored.
+std::string moved_buffers(const Case& c, const Results& results) {
+  const auto fixed = c.curve.value("fixed_buffers", std::vector<std::string>{});
+  if (fixed.size() != results.buffers.size()) {
+    return fmt::format("{} buffers, expected {}", results.buffers.size(), fixed.size());
+  }
+  const io::SafetensorsFile file(c.folder / "model.safetensors");
+  for (const std::string& path : fixed) {
+    const auto found = results.buffers.find(path);
+    if (found == results.buffers.end()) return fmt::format("no buffer '{}'", path);
+    const io::StoredTensor& stored = file.at(path);
+    const bool same = stored.bytes.size() == found->second.size() * sizeof(float) &&
+                      std::memcmp(stored.bytes.data(), found->second.data(), stored.bytes.size()) == 0;
+    if (!same) return fmt::format("buffer '{}' moved", path);
+  }
+  return "";
+}
+
 double worst_logit(const Case& c, const std::vector<float>& logits) {
   const io::SafetensorsFile file(c.folder / "step1_rank0_logits.safetensors");
   const io::StoredTensor& stored = file.at("logits");
@@ -593,9 +616,10 @@ std::pair<bool, std::string> compare(const Case& c, const Results& results) {
     within = within && off <= allowed(tolerance.loss, c.spread_of_loss, first + i) &&
              norm_off <= allowed(tolerance.grad_norm, c.spread_of_grad_norm, first + i);
   }
-  bool agrees = within && results.wire_error.empty();
-  std::string text =
-      fmt::format("loss {:.1e} ({}), grad norm {:.1e} ({})", loss.value, loss.where, norm.value, norm.where);
+  const std::string buffers = moved_buffers(c, results);
+  bool agrees = within && results.wire_error.empty() && buffers.empty();
+  std::string text = fmt::format("loss {:.1e} ({}), grad norm {:.1e} ({}){}{}", loss.value, loss.where, norm.value,
+                                 norm.where, buffers.empty() ? "" : ", ", buffers);
   if (c.sixteen_bit) {
     text += results.wire_error.empty() ? ", dtype and bytes of every gather and reduction" : ", " + results.wire_error;
     return {agrees, text};

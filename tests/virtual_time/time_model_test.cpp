@@ -277,7 +277,7 @@ TEST(TimeModel, AnAllToAllUsesAllLevelsAtOnce) {
   EXPECT_EQ(time.time_ns, 400);
 }
 
-// 100 bytes at a byte/ns in a node, at half a byte/ns between nodes. A ring over both takes as long as its slowest link.
+// 100 bytes at a byte/ns in a node, at half a byte/ns between nodes. A ring over both takes as long as its slower link.
 TEST(TimeModel, AMessagePassesOneLink) {
   HardwareProfile profile = tiny_profile();
   const auto send_recv = device::CollectiveKind::kSendRecv;

@@ -84,7 +84,7 @@ class Rendezvous {
   std::string reason_to_give_up(std::uint64_t meeting) const;
   [[noreturn]] void fail(int member, const std::string& verdict);
   void compare_calls(int member);
-  // The first pair of an all_to_all that differs in its bytes. All members look at all pairs, so that they find the same.
+  // The first pair of an all_to_all that differs in its bytes. All members look at all pairs and find the same.
   std::optional<std::string> different_counts(int member) const;
 
   Job& job_;

@@ -1,5 +1,5 @@
-// Routers of mixture-of-experts layers: the choice of experts, the losses that balance their loads, the correction bias,
-// and the capacity of an expert.
+// Routers of mixture-of-experts layers: the choice of experts, the losses that balance their loads, the correction
+// bias, and the capacity of an expert.
 //
 // Letters  T tokens, E experts, k experts a token, a coefficient.
 // dtypes   statistics: fp32, fp64 for fp64. Indices are int64.

@@ -1,4 +1,4 @@
-#include "sharding/optim/muon.h"
+#include "engine/nn/optim/muon.h"
 
 #include <algorithm>
 #include <array>
@@ -13,10 +13,8 @@
 #include "engine/kernels/momentum.h"
 #include "engine/nn/optim/moments.h"
 #include "engine/tensor/autograd.h"
-#include "sharding/fsdp/fsdp_state.h"
-#include "sharding/lanes.h"
 
-namespace loom::sharding {
+namespace loom::nn {
 namespace {
 
 using Triple = std::array<double, 3>;
@@ -30,6 +28,8 @@ constexpr Triple kQuintic[] = {{4.0848, -6.8946, 2.9270},
 constexpr Triple kPolarExpress[] = {{8.2051, -22.9019, 16.4607}, {4.0664, -2.8612, 0.5184}, {3.9096, -2.8234, 0.5250},
                                     {3.2856, -2.4153, 0.4853},   {2.2779, -1.6198, 0.3985}, {1.8726, -1.2307, 0.3585},
                                     {1.8564, -1.2132, 0.3568},   {1.8750, -1.2500, 0.3750}};
+
+constexpr comm::Lane kLane{5};  // FSDP has lanes 1 to 3, operators lane 4
 
 device::Device& device() { return device::Device::current(); }
 
@@ -55,17 +55,11 @@ double scale_of(MuonScale scale, std::int64_t rows, std::int64_t columns) {
   return std::sqrt(std::max(1.0, a / b));
 }
 
-// How the ranks of an axis hold a matrix: `padded_rows` each, the last ones padded.
-struct Muon::Shards {
-  std::shared_ptr<comm::ProcessGroup> ranks;
-  std::int64_t padded_rows = 0;
-};
-
 // One matrix on its way through a step.
 class Muon::Matrix {
  public:
   // Moves the momentum; rows() is then this rank's part of the update.
-  Matrix(Muon& muon, const nn::ParameterGroup& group, const nn::OptimizedParameter& parameter)
+  Matrix(Muon& muon, const ParameterGroup& group, const OptimizedParameter& parameter)
       : muon_(muon), group_(group), parameter_(parameter), shards_(muon.shards_of(parameter)) {
     Shape padded = parameter.value.shape();
     if (shards_.ranks != nullptr) padded[0] = shards_.padded_rows;
@@ -125,7 +119,7 @@ class Muon::Matrix {
   void move_momentum(const Tensor& grad) {
     const Tensor& value = parameter_.value;
     Tensor& buffer = muon_.buffers_[value.id()];
-    if (!buffer.defined()) buffer = nn::moment_like(value);
+    if (!buffer.defined()) buffer = moment_like(value);
     const kernels::MuonMomentum op{.dtype = value.dtype(),
                                    .grad_dtype = grad.dtype(),
                                    .update_dtype = rows_.dtype(),
@@ -143,9 +137,9 @@ class Muon::Matrix {
   }
 
   Muon& muon_;
-  const nn::ParameterGroup& group_;
-  const nn::OptimizedParameter& parameter_;
-  const Shards shards_;
+  const ParameterGroup& group_;
+  const OptimizedParameter& parameter_;
+  const RowShards shards_;
   Tensor rows_;
   Tensor full_;
 };
@@ -222,7 +216,7 @@ class Muon::Round {
     std::vector<comm::Outgoing> sends;
     for (const comm::Incoming& part : from) sends.push_back({part.data, part.bytes});
     return [ranks = ranks_, sends = std::move(sends), receives = to_owners ? whole : parts, owners = std::move(owners),
-            path = matrices_.front().path()] { ranks->all_to_all(kGatherLane, sends, receives, path); };
+            path = matrices_.front().path()] { ranks->all_to_all(kLane, sends, receives, path); };
   }
 
   std::vector<Matrix> matrices_;
@@ -234,7 +228,7 @@ class Muon::Round {
 namespace {
 
 // Why a matrix cannot be updated, or nothing.
-std::optional<std::string> refusal(const nn::OptimizedParameter& parameter, const Param* param) {
+std::optional<std::string> refusal(const OptimizedParameter& parameter, const Shape& together) {
   const Shape& whole = parameter.shard.global_shape;
   if (parameter.value.dtype() != DType::kF32 && parameter.value.dtype() != DType::kF64) {
     return fmt::format("it is {}; Muon keeps parameters in fp32 or fp64, and param_dtype is the dtype of the gather",
@@ -245,7 +239,6 @@ std::optional<std::string> refusal(const nn::OptimizedParameter& parameter, cons
            "use "
            "--optimizer adam";
   }
-  const Shape& together = param == nullptr ? parameter.value.shape() : param->shape();
   if (whole.ndim() == 2 && together != whole) {
     return fmt::format("the ranks of its shard axis have {} of {} together; Muon needs whole matrices",
                        to_string(together), to_string(whole));
@@ -255,45 +248,40 @@ std::optional<std::string> refusal(const nn::OptimizedParameter& parameter, cons
 
 }  // namespace
 
-Muon::Muon(nn::Module& root, nn::ParameterGroups groups, const MuonOptions& options, const nn::AdamWOptions& adamw)
+Muon::Muon(ParameterGroups groups, const ShardedParameters& sharded, const MuonOptions& options,
+           const AdamWOptions& adamw)
     : Optimizer(std::move(groups)), options_(options), rest_(adamw) {
-  std::unordered_map<const void*, std::pair<const Param*, const ParamGroup*>> owners;
-  for (FsdpState* state : FsdpState::collect(root)) {
-    if (state->group() == nullptr) continue;
-    for (const auto& param : state->group()->params()) owners[param->sharded().id()] = {param.get(), state->group()};
-  }
-  for (nn::ParameterGroup& group : this->groups()) {
+  for (ParameterGroup& group : this->groups()) {
     if (!group.hidden_matrices && options.scalar_lr) group.lr_mult *= *options.scalar_lr / adamw.lr;
     if (!group.lr) group.lr = adamw.lr * group.lr_mult;
     if (!group.weight_decay) group.weight_decay = adamw.weight_decay;
     if (!group.hidden_matrices) continue;
-    for (const nn::OptimizedParameter& parameter : group.parameters) {
-      const auto found = owners.find(parameter.value.id());
-      const auto [param, owner] = found == owners.end() ? decltype(found->second){} : found->second;
-      if (const auto why = refusal(parameter, param)) config_error("Muon: parameter '{}': {}", parameter.path, *why);
+    for (const OptimizedParameter& parameter : group.parameters) {
+      const auto found = sharded.find(parameter.value.id());
+      const bool is_whole = found == sharded.end();
+      const auto why = refusal(parameter, is_whole ? parameter.value.shape() : found->second.together);
+      if (why) config_error("Muon: parameter '{}': {}", parameter.path, *why);
       const bool is_matrix = parameter.shard.global_shape.ndim() == 2;
-      if (param == nullptr || !is_matrix || owner->axes().shard.size() == 1) continue;
-      if (param->shard_dim() != 0) {
-        config_error("Muon: parameter '{}' is cut on dim {}; cut matrices on dim 0", parameter.path,
-                     param->shard_dim());
+      if (!is_whole && is_matrix && found->second.dim != 0) {
+        config_error("Muon: parameter '{}' is cut on dim {}; cut matrices on dim 0", parameter.path, found->second.dim);
       }
-      shards_[parameter.value.id()] = {owner->axes().shard.shared_group(), param->chunk().padded_rows};
+      if (!is_whole && is_matrix && found->second.ranks->size() > 1) shards_.insert(*found);
     }
   }
 }
 
 Muon::~Muon() = default;
 
-Muon::Shards Muon::shards_of(const nn::OptimizedParameter& parameter) const {
+RowShards Muon::shards_of(const OptimizedParameter& parameter) const {
   const auto found = shards_.find(parameter.value.id());
-  return found == shards_.end() ? Shards{} : found->second;
+  return found == shards_.end() ? RowShards{} : found->second;
 }
 
 // The matrices that one group of ranks shares are together, the largest first; each other matrix is alone.
-std::vector<Muon::Deal> Muon::deal(const nn::ParameterGroup& group) const {
+std::vector<Muon::Deal> Muon::deal(const ParameterGroup& group) const {
   std::vector<Deal> alone;
   std::vector<Deal> shared;
-  for (const nn::OptimizedParameter& parameter : group.parameters) {
+  for (const OptimizedParameter& parameter : group.parameters) {
     if (!parameter.value.grad().defined()) continue;
     comm::ProcessGroup* ranks = shards_of(parameter).ranks.get();
     if (ranks == nullptr) {
@@ -317,14 +305,14 @@ std::vector<Muon::Deal> Muon::deal(const nn::ParameterGroup& group) const {
   return rounds;
 }
 
-Muon::Round Muon::begin(const nn::ParameterGroup& group, const Deal& deal) {
+Muon::Round Muon::begin(const ParameterGroup& group, const Deal& deal) {
   std::vector<Matrix> matrices;
-  for (const nn::OptimizedParameter* parameter : deal.matrices) matrices.emplace_back(*this, group, *parameter);
+  for (const OptimizedParameter* parameter : deal.matrices) matrices.emplace_back(*this, group, *parameter);
   return {std::move(matrices), deal.ranks, deal.back};
 }
 
 // While a round is orthogonalized, the next one gathers and the one before it scatters.
-void Muon::step_matrices(const nn::ParameterGroup& group) {
+void Muon::step_matrices(const ParameterGroup& group) {
   const ops::NewtonSchulz iteration = iteration_of(options_.coefficients, options_.steps);
   std::deque<Round> running;
   const auto advance = [&] {
@@ -344,7 +332,7 @@ void Muon::step_matrices(const nn::ParameterGroup& group) {
 
 void Muon::step() {
   const autograd::NoGrad no_grad;
-  for (const nn::ParameterGroup& group : groups()) {
+  for (const ParameterGroup& group : groups()) {
     if (group.hidden_matrices) {
       step_matrices(group);
     } else {
@@ -353,42 +341,42 @@ void Muon::step() {
   }
 }
 
-nn::StateNames Muon::state_names(const nn::ParameterGroup& group) const {
+StateNames Muon::state_names(const ParameterGroup& group) const {
   if (!group.hidden_matrices) return rest_.state_names();
   return {{"momentum_buffer"}, {}};
 }
 
-nn::ParameterState Muon::state_of(const nn::OptimizedParameter& parameter) const {
+ParameterState Muon::state_of(const OptimizedParameter& parameter) const {
   const auto found = buffers_.find(parameter.value.id());
   if (found == buffers_.end()) return rest_.state_of(parameter);
-  return {{"momentum_buffer", nn::LocalTensor{found->second, parameter.shard}}};
+  return {{"momentum_buffer", LocalTensor{found->second, parameter.shard}}};
 }
 
-nn::ParameterState Muon::make_state(const nn::ParameterGroup& group, const nn::OptimizedParameter& parameter,
-                                    const nn::ParameterState& numbers) {
+ParameterState Muon::make_state(const ParameterGroup& group, const OptimizedParameter& parameter,
+                                const ParameterState& numbers) {
   if (!group.hidden_matrices) return rest_.make_state(parameter, numbers);
   Tensor& buffer = buffers_[parameter.value.id()];
-  if (!buffer.defined()) buffer = nn::empty_moment_like(parameter.value);
+  if (!buffer.defined()) buffer = empty_moment_like(parameter.value);
   return state_of(parameter);
 }
 
-void Muon::drop_state(const nn::OptimizedParameter& parameter) {
+void Muon::drop_state(const OptimizedParameter& parameter) {
   buffers_.erase(parameter.value.id());
   rest_.drop_state(parameter);
 }
 
-std::map<std::string, double> Muon::options(const nn::ParameterGroup& group) const {
+std::map<std::string, double> Muon::options(const ParameterGroup& group) const {
   if (!group.hidden_matrices) return rest_.options();
   return {{"momentum", options_.momentum},
           {"nesterov", options_.nesterov ? 1.0 : 0.0},
           {"ns_steps", static_cast<double>(options_.steps)}};
 }
 
-void Muon::set_options(const nn::ParameterGroup& group, const std::map<std::string, double>& options) {
+void Muon::set_options(const ParameterGroup& group, const std::map<std::string, double>& options) {
   if (!group.hidden_matrices) return rest_.set_options(options);
   options_.momentum = options.at("momentum");
   options_.nesterov = options.at("nesterov") != 0;
   options_.steps = static_cast<int>(options.at("ns_steps"));
 }
 
-}  // namespace loom::sharding
+}  // namespace loom::nn

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <optional>
 
-namespace loom::sharding {
+namespace loom::nn {
 
 // s for a matrix [A,B]: sqrt(max(A,B)), sqrt(A/B), sqrt(max(1, A/B)); times the extra factor.
 enum class MuonScale : std::uint8_t { kSpectral, kUnitRmsNorm, kShapeScaling };
@@ -25,4 +25,4 @@ struct MuonOptions {
   std::optional<double> scalar_lr = {};
 };
 
-}  // namespace loom::sharding
+}  // namespace loom::nn
