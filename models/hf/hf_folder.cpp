@@ -135,6 +135,13 @@ bool is_drawn_head(const Parameter& parameter, const io::HfWeights& weights) {
   return parameter.paths.front() == kRewardHeadWeight && weights.find(kRewardHeadWeight) == nullptr;
 }
 
+// DeepSeek-V3's folders have a layer behind the last one, which predicts a second token; the model is built without it.
+bool is_of_second_token(nn::Module& root, std::string_view name) {
+  const nn::Module* layers = root.find("model.layers");
+  return layers != nullptr && root.type_name() == architecture(DecoderFamily::kDeepseekV3) &&
+         name.starts_with(fmt::format("model.layers.{}.", layers->children().size()));
+}
+
 // Every parameter with its tensors; throws unless the two sets are the same.
 std::vector<Match> match(nn::Module& root, const io::HfWeights& weights) {
   const std::vector<Parameter> parameters = parameters_of(root);
@@ -149,7 +156,9 @@ std::vector<Match> match(nn::Module& root, const io::HfWeights& weights) {
     known.insert(parameter.paths.begin(), parameter.paths.end());
   }
   std::vector<std::string> left_over = weights.names();
-  std::erase_if(left_over, [&](const std::string& name) { return known.contains(name) || is_stored_buffer(name); });
+  std::erase_if(left_over, [&](const std::string& name) {
+    return known.contains(name) || is_stored_buffer(name) || is_of_second_token(root, name);
+  });
   if (!left_over.empty()) reject_left_over(left_over, weights);
   return matches;
 }

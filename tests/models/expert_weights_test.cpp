@@ -232,6 +232,27 @@ TEST(ExpertWeights, OfTheOtherFamiliesSurviveARoundTripThroughBothSpellings) {
   }
 }
 
+TEST(DeepseekV3Folder, MayHaveTheLayerOfTheSecondTokenThatTheModelIsBuiltWithout) {
+  const test::TestRank rank;
+  const auto reference = std::filesystem::path(LOOM_SOURCE_DIR) / "tests/reference/logits/deepseek_v3";
+  const auto model = build_decoder(load_decoder_config(reference));  // of 3 layers
+  const io::HfWeights weights(reference);
+  const auto folder = test::fresh_folder();
+  const auto with = [&](const std::string& name) {
+    auto tensors = tensors_of(weights);
+    tensors.push_back(tensors.front());
+    tensors.back().name = name;
+    io::write_safetensors(folder / "model.safetensors", std::move(tensors));
+    return io::HfWeights(folder);
+  };
+  EXPECT_NO_THROW(check_weights(*model, with("model.layers.3.eh_proj.weight")));
+  const std::string error =
+      test::message_of<ConfigError>([&] { check_weights(*model, with("model.layers.4.eh_proj.weight")); });
+  EXPECT_EQ(error, folder.string() +
+                       ": the model of config.json has no 'model.layers.4.eh_proj.weight' (1 such in the "
+                       "safetensors file); they are of different models");
+}
+
 TEST(ExpertWeights, AMissingExpertIsRefusedByItsName) {
   const test::TestRank rank;
   const auto folder = test::fresh_folder();
