@@ -4,7 +4,7 @@
 //          ("wte.weight" for "transformer.wte.weight"); attention masks and rotary frequencies that old versions
 //          stored are ignored. If the model declares path aliases (engine/nn/path_aliases.h), names spelled with
 //          them are read as well.
-// DeepSeek the layer that predicts a second token is ignored.
+// Ignored  the layer of DeepSeek-V3 that predicts a second token.
 // Buffers  persistent ones are read and written like parameters.
 // Ties     slots that hold one parameter need one tensor, under any of their names.
 // Experts  both spellings of their weights are read (expert_weights.h); the caller chooses the written one.

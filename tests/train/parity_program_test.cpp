@@ -57,6 +57,20 @@ TEST(AReferenceProgram, FailsACaseWithAKeyThatItDoesNotUse) {
   EXPECT_THAT(out, HasSubstr("0 passed, 3 failed, 0 skipped\n"));
 }
 
+TEST(AReferenceProgram, FailsACaseOnLogitsWithAKeyThatItDoesNotUse) {
+  const fs::path folder = fresh_folder();
+  fs::create_directories(folder / "moe");
+  fs::copy(fs::path(LOOM_SOURCE_DIR) / "tests/reference/moe/routing", folder / "moe/routing");
+  const fs::path file = folder / "moe/routing/case.json";
+  nlohmann::json cases = nlohmann::json::parse(read_file(file));
+  cases["cases"][2]["base"] = 2;
+  write_file(file, cases.dump());
+  const auto [status, out] = run(MOE_PARITY, folder / "moe");
+  EXPECT_EQ(status, 1);
+  EXPECT_THAT(out, HasSubstr("routing/2 z_loss: FAILED, case.json: this program does not use 'base'\n"));
+  EXPECT_THAT(out, HasSubstr("7 passed, 1 failed, 0 skipped\n"));
+}
+
 // Two ranks would have one and a half pairs each.
 TEST(AReferenceProgram, SkipsTheRanksThatACaseDoesNotDivideBy) {
   const fs::path folder = changed_case("posttrain", "simpo", [](nlohmann::json& curve) { curve["pairs"] = 3; });
