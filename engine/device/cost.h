@@ -61,10 +61,10 @@ enum class CollectiveKind : std::uint8_t { kAllGather, kReduceScatter, kAllReduc
 // A collective as the links see it.
 struct Collective {
   CollectiveKind kind = CollectiveKind::kAllGather;
-  // The size of the whole tensor: N times a rank's part; all-reduce: the size of a rank's tensor; all-to-all: N / (N - 1)
-  // times the bytes that a rank sends to the others or receives from them, whichever is larger (equal parts: all that it
-  // sends, its own part too); messages: of one, sent or received, whichever is larger. Members of an all-to-all and of a
-  // ring may differ: the largest counts.
+  // The size of the whole tensor: N times a rank's part; all-reduce: the size of a rank's tensor; all-to-all: the bytes
+  // that a rank sends to the others or receives from them, whichever is larger, times N / (N - 1) (equal parts: all
+  // that it sends, its own part too); messages: of one, sent or received, whichever is larger. Members of an
+  // all-to-all and of a ring may differ: the largest counts.
   std::int64_t bytes = 0;
   const std::vector<int>* ranks = nullptr;  // members as world ranks, ascending; outlives the call
 };

@@ -22,7 +22,7 @@
 //                         An all-to-all does not divide its data this way: each level moves the part that stays
 //                         within it (S over the members of the farther levels), and the longest leg is its time.
 //                         A message passes one link: latency + S / B(S), over the devices of the domain - 1 on a full
-//                         mesh. The messages of a ring pass at once; the slowest level that the ring crosses is its time.
+//                         mesh. The messages of a ring pass at once, in the time of the slowest level that it crosses.
 //
 // Kernels  are matched by name if the profile gives them a relative rate or measured points. The formula
 //          follows from the cost alone: its unit, and its work where attention goes backward or a copy goes to the

@@ -1,6 +1,6 @@
 // Promise: experts that ranks share train as experts that every rank has; checkpoints of them are resumed on the same
-//          number of ranks bit for bit, and on others or without sharing on the same curve; they are exported, generated
-//          from and planned; what does not fit is refused before anything is built.
+//          number of ranks bit for bit, and on others or without sharing on the same curve; they are exported, planned
+//          and generated from; values that do not fit are refused before anything is built.
 // World:   the built program; a Qwen3-MoE of two layers with four experts; 1, 2 and 4 ranks.
 #include <cmath>
 #include <gmock/gmock.h>

@@ -233,9 +233,9 @@ TEST(Native, ExpertsAreShared) {
   EXPECT_EQ(key_in(file, "reshard_local_experts"), "none");
   const Translation copies = read(plan + "  expert_fully_shard_parallel_size: 1\ntools: {}\n", {.world = 8});
   EXPECT_EQ(key_in(copies, "reshard_local_experts"), "false");
-  EXPECT_EQ(key_in(read(plan + "  expert_fully_shard_parallel_size: 4\ntools: {}\n", {.world = 8}),
-                   "reshard_local_experts"),
-            "none");
+  EXPECT_EQ(
+      key_in(read(plan + "  expert_fully_shard_parallel_size: 4\ntools: {}\n", {.world = 8}), "reshard_local_experts"),
+      "none");
   EXPECT_THAT(read(plan + "  expert_fully_shard_parallel_size: 3\ntools: {}\n", {.world = 8}).refused,
               Contains(HasSubstr("4 ranks have the same experts; write 4 to shard them over all of these, or 1")));
 }

@@ -16,8 +16,8 @@
 // same rows.
 //
 // A case with a `base` takes model and tokens from that folder of the reference. Its `mesh` may cut experts over ep and
-// shard them over efsdp, on dim expert_shard_dim and with expert_gradient_divide_factor; everything else is sharded over
-// all ranks. The placements of rank 0 must be those of the case.
+// shard them over efsdp, on dim expert_shard_dim and with expert_gradient_divide_factor; everything else is sharded
+// over all ranks. The placements of rank 0 must be those of the case.
 //
 // Near ties: routers choose experts by scores that rounding moves, and AdamW's first step multiplies the rounding of a
 // gradient near its eps; where two scores are nearly equal, two right engines may choose differently, and part by
