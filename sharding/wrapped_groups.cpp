@@ -147,7 +147,7 @@ std::vector<WrappedGroup> with_experts(nn::Module& model, std::vector<WrappedGro
   }
   std::unordered_map<std::string, std::size_t> place;
   for (auto& [path, module] : model.named_modules()) place.emplace(path, place.size());
-  std::ranges::stable_sort(groups, {}, [&](const WrappedGroup& group) { return place.at(group.paths.front()); });
+  std::ranges::sort(groups, {}, [&](const WrappedGroup& group) { return place.at(group.paths.front()); });
   return groups;
 }
 
