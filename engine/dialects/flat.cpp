@@ -15,12 +15,6 @@ namespace {
 
 using config::Value;
 
-const sharding::Fsdp2Key* find_fsdp2_key(std::string_view name) {
-  const auto keys = sharding::fsdp2_keys();
-  const auto found = std::ranges::find(keys, name, &sharding::Fsdp2Key::name);
-  return found == keys.end() ? nullptr : &*found;
-}
-
 void read_key(const sharding::Fsdp2Key& key, const Value& member, Translation& to) {
   if (key.name == "sharding_size" && member.is_null()) return;  // as in the file's own reader
   try {
@@ -97,7 +91,7 @@ void translate_flat(const Value& file, Translation& to) {
   // The effective configuration of a run has flags alone, and the path of its fsdp2_config.yaml.
   const bool flags_first = file.find("use_torch_fsdp2") != nullptr || file.find("fsdp2_config_path") != nullptr;
   for (const Value& member : file.items()) {
-    const sharding::Fsdp2Key* key = find_fsdp2_key(member.key());
+    const sharding::Fsdp2Key* key = sharding::find_fsdp2_key(member.key());
     const job::Key* flag = job::find_key(flag_of(member.key()));
     if (key != nullptr && (flag == nullptr || !flags_first)) {
       read_key(*key, member, to);

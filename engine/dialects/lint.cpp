@@ -66,13 +66,16 @@ class Linter {
  public:
   Linter(std::string file, const Context& context) : file_(std::move(file)), context_(context) {}
 
-  std::vector<Finding> run(const job::Texts& overrides) {
+  Linted run(const job::Texts& overrides) {
     Translation translation;
-    if (!holds(kUnreadable, [&] { translation = translate(file_, overrides, context_); })) return std::move(findings_);
+    if (!holds(kUnreadable, [&] { translation = translate(file_, overrides, context_); }))
+      return {std::move(findings_)};
+    model_ = model_of(translation, context_);
     of_keys(translation);
     of_values(translation);
     if (translation.config) of_sharding(translation, *translation.config);
-    return std::move(findings_);
+    const bool plans = !has_error(findings_) && translation.model_is_built && model_;
+    return {std::move(findings_), plans ? std::optional(plan_of(translation)) : std::nullopt};
   }
 
  private:
@@ -122,7 +125,7 @@ class Linter {
       });
     }
     of_prefetch(config);
-    of_patterns(translation, config);
+    of_patterns(config);
   }
 
   void of_prefetch(const sharding::Fsdp2Config& config) {
@@ -140,10 +143,9 @@ class Linter {
     }
   }
 
-  void of_patterns(const Translation& translation, const sharding::Fsdp2Config& config) {
-    const std::optional<ModelTree> model = model_of(translation, context_);
-    if (!model) return;
-    const View view(*model);
+  void of_patterns(const sharding::Fsdp2Config& config) {
+    if (!model_) return;
+    const View view(*model_);
     const std::vector<sharding::ModulePattern> wrapped = sharding::patterns_of(config.sub_modules_to_wrap);
     for (const auto* patterns : {&wrapped, &config.ignored_modules, &config.recompute_modules,
                                  &config.activation_offload_modules, &config.chunk_mbs_modules, &config.freeze}) {
@@ -155,8 +157,18 @@ class Linter {
     }
   }
 
+  PlanOfFile plan_of(const Translation& translation) const {
+    PlanOfFile plan;
+    if (translation.config) plan.world = std::max(1, translation.config->sharding_size);
+    if (translation.world) plan.world = *translation.world;
+    if (context_.world_given) plan.world = context_.world;
+    plan.has_length = std::ranges::find(translation.flags, "--seq-length", &Setting::name) != translation.flags.end();
+    return plan;
+  }
+
   const std::string file_;
   const Context& context_;
+  std::optional<ModelTree> model_;
   std::vector<Finding> findings_;
 };
 
@@ -210,20 +222,12 @@ Finding finding_of(const std::string& file, Level level, std::string_view rule, 
   return finding;
 }
 
-std::vector<Finding> lint(const std::filesystem::path& file, const job::Texts& overrides, const Context& context) {
-  return Linter(file.string(), context).run(overrides);
+bool has_error(const std::vector<Finding>& findings) {
+  return std::ranges::find(findings, Level::kError, &Finding::level) != findings.end();
 }
 
-std::optional<PlanOfFile> plan_of_file(const std::filesystem::path& file, const Context& context) {
-  const Translation translation = translate(file, {}, context);
-  if (!translation.refused.empty() || !translation.model_is_built || !model_of(translation, context))
-    return std::nullopt;
-  PlanOfFile plan;
-  if (translation.config) plan.world = std::max(1, translation.config->sharding_size);
-  if (translation.world) plan.world = *translation.world;
-  if (context.world_given) plan.world = context.world;
-  plan.has_length = std::ranges::find(translation.flags, "--seq-length", &Setting::name) != translation.flags.end();
-  return plan;
+Linted lint(const std::filesystem::path& file, const job::Texts& overrides, const Context& context) {
+  return Linter(file.string(), context).run(overrides);
 }
 
 }  // namespace loom::dialects

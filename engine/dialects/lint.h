@@ -42,15 +42,21 @@ struct Rule {
 };
 const std::vector<Rule>& lint_rules();
 
-// Never throws for what is wrong with the file. Sizes are checked where `context` has ranks, patterns where a flag of
-// `context` or the file names a model that is built.
-std::vector<Finding> lint(const std::filesystem::path& file, const job::Texts& overrides, const Context& context);
 // What a plan of the file needs to be given.
 struct PlanOfFile {
   int world = 1;            // the ranks of `context` or the file, else the sharding_size of the file
   bool has_length = false;  // the file says the length of a sequence
 };
-// Empty if the file has refused keys, or neither it nor `context` names a model that is built.
-std::optional<PlanOfFile> plan_of_file(const std::filesystem::path& file, const Context& context);
+
+struct Linted {
+  std::vector<Finding> findings;
+  std::optional<PlanOfFile>
+      plan;  // none with an error, or where neither file nor `context` names a model that is built
+};
+bool has_error(const std::vector<Finding>& findings);
+
+// Never throws for what is wrong with the file. Sizes are checked where `context` has ranks, patterns where a flag of
+// `context` or the file names a model that is built.
+Linted lint(const std::filesystem::path& file, const job::Texts& overrides, const Context& context);
 
 }  // namespace loom::dialects

@@ -47,7 +47,7 @@ class Sharding {
   bool replaces(const Key& key) const {
     if (config_ == nullptr) return false;
     if (key.name() == "--use-torch-fsdp2" || key.name() == "--fsdp2-config-path") return true;
-    return is_in_table(train::name_in_files(key.name())) && key.get(job_) == key.get(Job{});
+    return sharding::find_fsdp2_key(train::name_in_files(key.name())) != nullptr && key.get(job_) == key.get(Job{});
   }
   std::string text() const {
     if (config_ == nullptr) return {};
@@ -61,10 +61,6 @@ class Sharding {
   }
 
  private:
-  static bool is_in_table(std::string_view name) {
-    const auto keys = sharding::fsdp2_keys();
-    return std::ranges::find(keys, name, &sharding::Fsdp2Key::name) != keys.end();
-  }
   bool is_replaced_by_flag(std::string_view name) const {
     return std::ranges::any_of(keys(), [&](const Key& key) {
       return train::name_in_files(key.name()) == name && key.in_train && !replaces(key);

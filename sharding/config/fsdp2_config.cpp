@@ -42,8 +42,8 @@ constexpr std::pair<std::string_view, std::string_view> kOtherDialects[] = {
 }
 
 void read_member(const config::Value& member, Fsdp2Config& config) {
-  const auto key = std::ranges::find(fsdp2_keys(), member.key(), &Fsdp2Key::name);
-  if (key == fsdp2_keys().end()) refuse_key(member);
+  const Fsdp2Key* key = find_fsdp2_key(member.key());
+  if (key == nullptr) refuse_key(member);
   if (member.key() == "sharding_size" && member.is_null()) return;  // MindSpeed-MM: null is the default
   config.places.emplace(member.key(), member.place());
   key->read(member, config);

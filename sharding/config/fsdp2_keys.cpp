@@ -191,9 +191,14 @@ constexpr std::array kKeys = {
 
 std::span<const Fsdp2Key> fsdp2_keys() { return kKeys; }
 
-const Fsdp2Key& fsdp2_key(std::string_view name) {
+const Fsdp2Key* find_fsdp2_key(std::string_view name) {
   const auto found = std::ranges::find(kKeys, name, &Fsdp2Key::name);
-  require(found != kKeys.end(), "'{}' is not a key of fsdp2_config.yaml", name);
+  return found == kKeys.end() ? nullptr : &*found;
+}
+
+const Fsdp2Key& fsdp2_key(std::string_view name) {
+  const Fsdp2Key* found = find_fsdp2_key(name);
+  require(found != nullptr, "'{}' is not a key of fsdp2_config.yaml", name);
   return *found;
 }
 

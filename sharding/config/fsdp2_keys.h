@@ -42,6 +42,8 @@ struct Fsdp2Key {
 };
 
 std::span<const Fsdp2Key> fsdp2_keys();
+// Null if there is no such key.
+const Fsdp2Key* find_fsdp2_key(std::string_view name);
 // InvariantError if there is no such key.
 const Fsdp2Key& fsdp2_key(std::string_view name);
 

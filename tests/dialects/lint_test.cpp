@@ -21,7 +21,7 @@ using ::testing::IsEmpty;
 std::vector<std::string> findings(const std::string& text, const Asked& asked = {.world = 0}) {
   const auto path = test::write_file(std::filesystem::path(::testing::TempDir()) / "shardloom_lint" / "f.yaml", text);
   std::vector<std::string> lines;
-  for (const Finding& finding : lint(path, {}, context_of(asked))) {
+  for (const Finding& finding : lint(path, {}, context_of(asked)).findings) {
     EXPECT_EQ(finding.file, path.string());
     lines.push_back(fmt::format("{}:{} {} {} {}", finding.line, finding.column, word_of(finding.level), finding.rule,
                                 finding.text));

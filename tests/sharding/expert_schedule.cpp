@@ -16,6 +16,7 @@
 #include "sharding/expert/share_experts.h"
 #include "sharding/fully_shard.h"
 #include "tests/support/issued.h"
+#include "tests/support/parity_report.h"
 
 namespace loom::test {
 namespace {
@@ -132,12 +133,7 @@ std::vector<std::pair<std::string, Words>> lists(const CaseJson& content) {
 
 ExpertScheduleCase read_expert_schedule(const std::filesystem::path& folder, const CaseJson& content) {
   ExpertScheduleCase c;
-  const std::filesystem::path base = content.at("base").get<std::string>();
-  for (auto above = std::filesystem::absolute(folder); above != above.parent_path(); above = above.parent_path()) {
-    const auto found = above / base.parent_path().filename() / base.filename();
-    if (c.base.empty() && std::filesystem::is_directory(found)) c.base = found;
-  }
-  if (c.base.empty()) config_error("its base {} is in no folder above the case", base.string());
+  c.base = base_folder(folder, content.at("base").get<std::string>());
   const CaseJson scenario = content.at("scenario"), mesh = content.at("mesh");
   if (scenario.at("model").get<std::string>() != "qwen3moe") config_error("its model is not qwen3moe");
   c.iterations = scenario.at("iters");

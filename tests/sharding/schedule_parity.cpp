@@ -212,43 +212,43 @@ std::pair<bool, std::string> compare(const Tokens& expected, const Tokens& actua
                       fmt::join(expected.begin() + before, expected.begin() + at, " "), show(expected), show(actual))};
 }
 
+// Rank 0's tokens of a case in both ways against the expected ones.
+template <class RunRank>
+void compare_ways(const std::string& name, int ranks, const Tokens& expected, test::ParityReport& report,
+                  const RunRank& run_rank) {
+  bool agrees = true;
+  std::string detail;
+  for (const Way& way : kWays) {
+    Tokens tokens;
+    launch::run_ranks(ranks, {std::chrono::minutes(1)}, [&](RankContext& context, comm::World& world) {
+      Tokens own = run_rank(way, context, world);
+      if (context.rank() == 0) tokens = std::move(own);
+    });
+    const auto [same, text] = compare(expected, comparable(tokens));
+    agrees = agrees && same;
+    detail += fmt::format("{}{}: {}", detail.empty() ? "" : "; ", way.name, text);
+  }
+  agrees ? report.passed(name, detail) : report.failed(name, detail);
+}
+
 void run_case(const Case& c, test::ParityReport& report) {
   if (const auto reason = not_built(c)) {
     report.skipped(c.name, *reason);
     return;
   }
-  bool agrees = true;
-  std::string detail;
-  for (const Way& way : kWays) {
-    Tokens tokens;
-    launch::run_ranks(c.world, {std::chrono::minutes(1)}, [&](RankContext& context, comm::World& world) {
-      Tokens own = run_rank(c, way, context, world);
-      if (context.rank() == 0) tokens = std::move(own);
-    });
-    const auto [same, text] = compare(c.expected, comparable(tokens));
-    agrees = agrees && same;
-    detail += fmt::format("{}{}: {}", detail.empty() ? "" : "; ", way.name, text);
-  }
-  agrees ? report.passed(c.name, detail) : report.failed(c.name, detail);
+  compare_ways(c.name, c.world, c.expected, report, [&](const Way& way, RankContext& context, comm::World& world) {
+    return run_rank(c, way, context, world);
+  });
 }
 
 void run_experts(const std::string& name, const test::ExpertScheduleCase& c, test::ParityReport& report) {
-  bool agrees = true;
-  std::string detail;
-  for (const Way& way : kWays) {
-    Tokens tokens;
-    launch::run_ranks(c.world, {std::chrono::minutes(1)}, [&](RankContext& context, comm::World& world) {
-      device::DeviceOptions options;
-      options.executor = way.executor;
-      device::Device::install(context, options);
-      Tokens own = test::expert_schedule(c, way.layout, world);
-      if (context.rank() == 0) tokens = std::move(own);
-    });
-    const auto [same, text] = compare(comparable(c.expected), comparable(tokens));
-    agrees = agrees && same;
-    detail += fmt::format("{}{}: {}", detail.empty() ? "" : "; ", way.name, text);
-  }
-  agrees ? report.passed(name, detail) : report.failed(name, detail);
+  compare_ways(name, c.world, comparable(c.expected), report,
+               [&](const Way& way, RankContext& context, comm::World& world) {
+                 device::DeviceOptions options;
+                 options.executor = way.executor;
+                 device::Device::install(context, options);
+                 return test::expert_schedule(c, way.layout, world);
+               });
 }
 
 int run(const std::filesystem::path& folder) {

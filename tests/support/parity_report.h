@@ -65,6 +65,16 @@ inline std::vector<std::filesystem::path> case_folders_below(const std::filesyst
   return cases;
 }
 
+// The folder of the reference that a case names as its `base`: "shared/reference/training/NAME" is training/NAME in a
+// folder above the case.
+inline std::filesystem::path base_folder(const std::filesystem::path& case_folder, const std::filesystem::path& base) {
+  const std::filesystem::path below = base.parent_path().filename() / base.filename();
+  for (auto above = std::filesystem::absolute(case_folder); above != above.parent_path(); above = above.parent_path()) {
+    if (std::filesystem::is_directory(above / below)) return above / below;
+  }
+  throw std::runtime_error(fmt::format("its base {} is in no folder above {}", base.string(), case_folder.string()));
+}
+
 // The main of a parity program `NAME DIR`: 2 for a wrong command line or a folder that cannot be read, else what `run`
 // returns. `more`: what else its usage shows (" [--mesh NAME=SIZE,...]").
 template <class Run>

@@ -195,16 +195,6 @@ void read_scenario(Case& c, const CaseJson& scenario) {
   c.sixteen_bit = c.options.policy.param_dtype.value_or(DType::kF32) != DType::kF32;
 }
 
-// "shared/reference/training/NAME" is training/NAME in a folder above the case.
-std::filesystem::path base_of(const std::filesystem::path& case_folder, const std::string& base) {
-  const std::filesystem::path path = base;
-  const std::filesystem::path below = path.parent_path().filename() / path.filename();
-  for (auto above = std::filesystem::absolute(case_folder); above != above.parent_path(); above = above.parent_path()) {
-    if (std::filesystem::is_directory(above / below)) return above / below;
-  }
-  config_error("its base {} is in no folder above {}", base, case_folder.string());
-}
-
 // Why the mesh of a case with axes cannot be run, or nothing.
 std::optional<std::string> read_axes(Case& c, const CaseJson& mesh) {
   for (const char* axis : {"cp", "tp"}) {
@@ -856,7 +846,7 @@ int run(const Request& request, int only_world, const Ranks& run_ranks, test::Pa
     std::optional<std::string> reason;
     try {
       c.curve = test::read_case(case_folder / "curve.json");
-      if (c.curve.contains("base")) c.folder = base_of(case_folder, c.curve.at("base").get<std::string>());
+      if (c.curve.contains("base")) c.folder = test::base_folder(case_folder, c.curve.at("base").get<std::string>());
     } catch (const std::exception& error) {
       report.failed(c.name, error.what());
       continue;

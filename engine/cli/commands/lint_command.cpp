@@ -16,10 +16,6 @@ namespace {
 using dialects::Finding;
 using Json = nlohmann::ordered_json;
 
-bool has_error(const std::vector<Finding>& findings) {
-  return std::ranges::any_of(findings, [](const Finding& f) { return f.level == dialects::Level::kError; });
-}
-
 std::string place_of(const Finding& finding) {
   std::string place = escaped(finding.file);
   if (finding.line > 0) place += fmt::format(":{}", finding.line);
@@ -84,13 +80,11 @@ int run_lint(const LintArguments& arguments, std::ostream& out) {
   };
   std::vector<Finding> findings;
   for (const std::string& file : arguments.files) {
-    std::vector<Finding> of_file = dialects::lint(file, {}, context);
-    const auto plan = has_error(of_file) ? std::nullopt : dialects::plan_of_file(file, context);
-    if (plan) {
-      const std::vector<Finding> of_plan = plan_findings(file, *plan, arguments);
-      of_file.insert(of_file.end(), of_plan.begin(), of_plan.end());
-    }
-    findings.insert(findings.end(), of_file.begin(), of_file.end());
+    const dialects::Linted linted = dialects::lint(file, {}, context);
+    findings.insert(findings.end(), linted.findings.begin(), linted.findings.end());
+    if (!linted.plan) continue;
+    const std::vector<Finding> of_plan = plan_findings(file, *linted.plan, arguments);
+    findings.insert(findings.end(), of_plan.begin(), of_plan.end());
   }
   constexpr auto kReplace = Json::error_handler_t::replace;
   if (arguments.format == "json") {
@@ -100,7 +94,7 @@ int run_lint(const LintArguments& arguments, std::ostream& out) {
   } else {
     out << text_of(findings);
   }
-  return has_error(findings) ? 1 : 0;
+  return dialects::has_error(findings) ? 1 : 0;
 }
 
 }  // namespace loom::cli

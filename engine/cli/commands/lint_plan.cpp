@@ -1,6 +1,5 @@
 #include "engine/cli/commands/lint_plan.h"
 
-#include <algorithm>
 #include <fmt/core.h>
 
 #include "engine/cli/hub_callbacks.h"
@@ -9,6 +8,7 @@
 #include "engine/dialects/hub_models.h"
 #include "engine/plan/plan_search.h"
 #include "engine/virtual_time/find_profile.h"
+#include "models/hub/model_hub.h"
 #include "models/hub/model_source.h"
 
 namespace loom::cli {
@@ -28,14 +28,16 @@ PlanArguments plan_of(const std::string& file, int world, const LintArguments& a
 }
 
 void shorten(job::Job& job) {
-  const models::ConfigReader whole = models::configuration_of(job.model);
-  const config::Value* text = whole.value().find("text_config");
-  const config::Value& model = text != nullptr ? *text : whole.value();
-  for (const char* key : {"max_position_embeddings", "n_positions"}) {
-    const config::Value* longest = model.find(key);
-    if (longest == nullptr || !longest->whole()) continue;
-    job.data.seq_length = static_cast<int>(std::min<std::int64_t>(job.data.seq_length, *longest->whole()));
-  }
+  const auto longest = models::ModelHub::global().facts(models::configuration_of(job.model)).longest_sequence;
+  if (longest > 0 && longest < job.data.seq_length) job.data.seq_length = static_cast<int>(longest);
+}
+
+// With --device the plan in its memory, where a step that does not fit is an error; else one without that limit.
+plan::CheckedEstimate checked(const job::Job& job, const LintArguments& arguments,
+                              const virtual_time::HardwareProfile& profile) {
+  const train::PretrainCallbacks callbacks = hub_callbacks(job);
+  if (!arguments.device.empty()) return plan::PlanSearch(job, callbacks, profile).check();
+  return {plan::estimate_step(job, callbacks, profile, plan::Capacity::kLifted), std::nullopt, {}};
 }
 
 std::string text_of(const plan::CheckedEstimate& checked) {
@@ -56,13 +58,9 @@ std::vector<Finding> plan_findings(const std::string& file, const dialects::Plan
     PlanArguments plan = plan_of(file, of_file.world, arguments);
     if (!of_file.has_length) shorten(plan.train);
     check_model_flags(plan.train.model);
-    const train::PretrainCallbacks callbacks = hub_callbacks(plan.train);
-    const virtual_time::HardwareProfile profile = virtual_time::find_profile(plan.device);
-    const plan::StepEstimate estimate = plan::estimate_step(plan.train, callbacks, profile, plan::Capacity::kLifted);
-    for (const std::string& warning : estimate.warnings) add(Level::kWarning, dialects::kPlanWarns, warning);
-    if (arguments.device.empty()) return findings;
-    const plan::CheckedEstimate checked = plan::PlanSearch(plan.train, callbacks, profile).check();
-    if (checked.out_of_memory) add(Level::kError, dialects::kDoesNotFit, text_of(checked));
+    const auto planned = checked(plan.train, arguments, virtual_time::find_profile(plan.device));
+    for (const std::string& warning : planned.plan.warnings) add(Level::kWarning, dialects::kPlanWarns, warning);
+    if (planned.out_of_memory) add(Level::kError, dialects::kDoesNotFit, text_of(planned));
   } catch (const OutOfMemoryError& error) {
     add(Level::kError, dialects::kDoesNotFit, error.what());
   } catch (const ConfigError& error) {

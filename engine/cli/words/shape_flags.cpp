@@ -264,8 +264,6 @@ bool is_compared(const job::Key& key, const ShapeOptions& shape) {
 
 bool is_shape(const job::Key& key) { return key.hidden_in_users_programs; }
 
-bool is_given(const job::Key& key, const job::Job& job) { return key.get(job) != key.get(job::Job{}); }
-
 std::string as_flag(const job::Key& key, const job::Job& job) {
   return job::as_written(key, fmt::format("{}", fmt::join(job::words_of(key, key.get(job)), " ")));
 }
@@ -304,8 +302,9 @@ void settle_shape(job::Job& job, bool users_program) {
     job.model.made_config = ShapeConfiguration(job).text();
     return;
   }
+  const job::Job usual;
   for (const job::Key& key : job::keys()) {
-    if (!is_shape(key) || !is_given(key, job)) continue;
+    if (!is_shape(key) || key.get(job) == key.get(usual)) continue;
     if (!has_path || !is_compared(key, shape)) job.written.without_effect.push_back(as_flag(key, job));
   }
 }
