@@ -90,9 +90,9 @@ TEST(ShapeFlags, MakeQwen3Moe) {
   EXPECT_EQ(json["num_experts_per_tok"], 3);
   EXPECT_EQ(json["moe_intermediate_size"], 32);
   EXPECT_EQ(json["norm_topk_prob"], true);
-  EXPECT_EQ(json["mlp_only_layers"], Json({0}));
+  EXPECT_EQ(json["mlp_only_layers"], Json::array({0}));
   json = shape(experts + Words{"--moe-layer-freq", "2", "--first-k-dense-replace", "2", "--moe-router-pre-softmax"});
-  EXPECT_EQ(json["mlp_only_layers"], Json({0, 1, 3}));  // Megatron counts from layer 0
+  EXPECT_EQ(json["mlp_only_layers"], Json::array({0, 1, 3}));  // Megatron counts from layer 0
   EXPECT_EQ(json["norm_topk_prob"], false);
   EXPECT_THAT(refusal_of_plan(experts + Words{"--moe-layer-freq", "[0]*1+[1]*2"}),
               HasSubstr("--moe-layer-freq has 3 layers, and the model 4; write one number per layer"));
