@@ -4,6 +4,7 @@
 #include <unordered_set>
 
 #include "engine/core/error.h"
+#include "sharding/context/share_sequences.h"
 #include "sharding/expert/share_experts.h"
 #include "sharding/fsdp/model_tree.h"
 #include "sharding/fully_shard.h"
@@ -156,7 +157,9 @@ ResolvedFsdp2Config resolve_fsdp2(nn::Module& model, const Fsdp2Config& config, 
   resolved.warnings = resolved.layout.warnings;
   resolved.groups = groups_of(model, config.sub_modules_to_wrap, tree, resolved.warnings, resolved.written_as);
   resolved.hook_modules = listed_modules(model, config.hook_modules, tree, resolved.warnings, resolved.written_as);
+  resolved.sequences = {{config.ring_attention_size, config.ulysses_parallel_size}, config.ring_rotate_method};
   resolved.experts = shared_experts(model, config, tree, resolved);
+  check_shares_sequences(model, config);
   resolved.groups = with_experts(model, std::move(resolved.groups), resolved.experts.paths);
   set_hook_modules(resolved.groups, resolved.hook_modules);
   resolved.wrapped = paths_of(resolved.groups);
@@ -208,6 +211,7 @@ FullyShardOptions options_for(nn::Module& model, const ResolvedFsdp2Config& reso
     options.ignored_params.insert(parameter.id());
   }
   options.axes = FsdpAxes::over(world, resolved.layout.shard);
+  options.context = shared_context(world, resolved.sequences);
   if (!resolved.experts.paths.empty()) {
     options.expert_axes = expert_axes(world, resolved.experts.ranks, resolved.experts.shards);
   }
@@ -256,6 +260,7 @@ void parallelize(nn::Module& model, const ResolvedFsdp2Config& resolved, const F
   offload_activations(model, resolved.offloaded, resolved.pin_memory, offload);
   for (const nn::ChunkMbsOptions& module : resolved.chunked) nn::chunk_mbs(*model.find(module.path), module);
   if (options.expert_axes) share_experts(model, resolved.experts.paths, *options.expert_axes->parts);
+  if (options.context) share_sequences(model, options.context);
   wrap_groups(model, resolved.groups, options);
   FullyShardOptions root = options;
   root.reshard_after_forward = resolved.layout.root_reshard_after_forward;

@@ -8,6 +8,7 @@
 //                shards: gathered parameters are not activations. Modules that run a few rows at a time (nn::chunk_mbs)
 //                come after it: each piece is recomputed and swapped alone.
 //   4 experts    each rank keeps its own of the experts that ranks share, before their parameters are sharded.
+//                Where ranks share sequences, modules that work on part of one get to know with whom.
 //   5 shard      bottom-up, so that a parent owns the parameters its wrapped descendants do not; the root last, which
 //                owns the rest. Post-order over the module tree: the order of the list does not matter.
 //   6 prefetch   last: the lists are of wrapped modules. Candidates are the groups in pre-order of registration of
@@ -28,6 +29,7 @@
 #include <vector>
 
 #include "engine/comm/process_group.h"
+#include "engine/dist/context_layout.h"
 #include "engine/nn/chunk_mbs.h"
 #include "engine/nn/module.h"
 #include "sharding/config/effective_config.h"
@@ -53,15 +55,22 @@ struct SharedExperts {
   bool shards = true;              // over the ranks that have the same experts; false: these keep copies
 };
 
+// Sequences that ranks share.
+struct SharedSequences {
+  dist::ContextDegrees degrees;
+  RotateMethod rotate = RotateMethod::kAllToAll;
+};
+
 // "model.norm, lm_head", with "(reshard_after_forward: false)" if that is set.
 std::string text_of(const WrappedGroup& group);
 
 // The configuration resolved against a model and a world: nothing is allocated or changed yet.
 struct ResolvedFsdp2Config {
   WorldLayout layout;
-  FullyShardOptions options;              // options_for() adds the axes and the ignored parameters
-  std::vector<WrappedGroup> groups;       // of sub_modules_to_wrap, in pre-order of the first module of each
-  std::vector<std::string> wrapped;       // the paths of all their modules
+  FullyShardOptions options;         // options_for() adds the axes and the ignored parameters
+  std::vector<WrappedGroup> groups;  // of sub_modules_to_wrap, in pre-order of the first module of each
+  std::vector<std::string> wrapped;  // the paths of all their modules
+  SharedSequences sequences;
   SharedExperts experts;                  // their modules are groups too
   std::vector<std::string> hook_modules;  // paths, pre-order of registration
   std::vector<std::string> ignored;       // paths of modules whose parameters are left out of sharding

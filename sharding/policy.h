@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <unordered_set>
@@ -14,6 +15,9 @@
 
 namespace loom::nn {
 class Module;
+}
+namespace loom::dist {
+struct Context;
 }
 
 namespace loom::sharding {
@@ -48,6 +52,8 @@ struct FullyShardOptions {
   // The axes of modules whose experts ranks share (expert/share_experts.h), in the options of a whole model; none: no
   // experts are shared.
   std::optional<FsdpAxes> expert_axes;
+  // How ranks share sequences (context/share_sequences.h), in the options of a whole model; null: each has its own.
+  std::shared_ptr<const dist::Context> context;
   // The dim that a parameter is cut on, by its path below the wrapped module; null: dim 0 for all. On another dim the
   // shard axis must divide the size. As shard_placement_fn of PyTorch.
   std::function<int(const std::string& path, const Shape& shape)> shard_dim;

@@ -16,7 +16,6 @@ void add_foreign_keys(std::vector<Key>& table) {
       only(
           "--tensor-model-parallel-size", "1",
           "tensor parallelism is not built; write 1, and let sharding_size in the file of --fsdp2-config-path split the weights"),
-      only("--context-parallel-size", "1", "context parallelism is not built; write 1"),
       refused("--sequence-parallel", Kind::kToggle, "goes with tensor parallelism, which is not built; remove it"),
       taken("--enable-recompute-layers-per-pp-rank", Kind::kToggle),  // one pipeline stage: the same either way
       refused(
@@ -90,7 +89,8 @@ void add_foreign_keys(std::vector<Key>& table) {
       without_effect("--no-shared-storage", Kind::kToggle),
       without_effect("--optimizer-selection", Kind::kText),
       without_effect("--use-cpu-initialization", Kind::kToggle),
-      without_effect("--context-parallel-algo", Kind::kText),  // of a context parallel size above 1
+      without_effect("--use-cp-send-recv-overlap", Kind::kToggle),
+      without_effect("--kv-head-repeat-before-uly-alltoall", Kind::kToggle),  // always done where it is needed
       without_effect("--attention-mask-type", Kind::kText),
       without_effect("--moe-permute-fusion", Kind::kToggle),
       without_effect("--moe-grouped-gemm", Kind::kToggle),

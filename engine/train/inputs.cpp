@@ -7,6 +7,7 @@
 #include "engine/config/share_folder.h"
 #include "engine/core/error.h"
 #include "engine/nn/make_rank.h"
+#include "engine/train/context_rules.h"
 #include "engine/train/memory_rules.h"
 #include "engine/train/recompute_flags.h"
 #include "engine/train/swap_rules.h"
@@ -133,6 +134,13 @@ void load_sharding(const TrainSections& arguments, const EditConfig& edit, Train
   check_param_dtype(arguments.optimizer, arguments.parallel, config);
 }
 
+// Ranks that share a sequence are among those that shard, or these among them.
+ParallelDegrees degrees_of(const sharding::ResolvedFsdp2Config& config) {
+  const int ranks = config.layout.shard * config.layout.replicate, cp = config.sequences.degrees.ranks();
+  const int dp_shard = std::max(1, config.layout.shard / cp);
+  return {.dp_replicate = ranks / (cp * dp_shard), .dp_shard = dp_shard, .cp = cp};
+}
+
 // The file against the model, which is tuned.
 void resolve_sharding(const TrainSections& arguments, nn::Module& model, TrainingInputs& inputs) {
   std::vector<std::string> said;
@@ -153,8 +161,7 @@ void resolve_sharding(const TrainSections& arguments, nn::Module& model, Trainin
         sharding_file(arguments.parallel), name(output));
   }
   inputs.fsdp2 = resolve(arguments, model, config);
-  inputs.dims = ParallelDims({.dp_replicate = inputs.fsdp2->layout.replicate, .dp_shard = inputs.fsdp2->layout.shard},
-                             arguments.launch.ranks);
+  inputs.dims = ParallelDims(degrees_of(*inputs.fsdp2), arguments.launch.ranks);
   inputs.fsdp2->warnings.insert(inputs.fsdp2->warnings.end(), said.begin(), said.end());
   warn_of_unscaled_fp16(arguments.optimizer, config, *inputs.fsdp2);
   check_sharding_size_is_given(config, arguments.launch.ranks);
@@ -245,6 +252,7 @@ TrainingInputs read_inputs(const TrainSections& arguments, const PretrainCallbac
   inputs.objective = objective_of(arguments, callbacks, *inputs.arguments);
   if (arguments.objective.loss_reduction != objective::LossReduction::kPerToken)
     inputs.objective.loaders.count_tokens = {};
+  split_sequences(arguments, inputs);
   if (!inputs.objective.loaders.train && !arguments.schedule.skip_train)
     config_error("train_valid_test_datasets_provider returned no train loader");
   check_device_memory(arguments.memory, inputs);

@@ -8,7 +8,7 @@
 // Ranks    the mesh's order (comm/mesh.h), slowest first: pp, dp_replicate, dp_shard, cp, tp.
 // Samples  ranks that differ in dp_replicate or dp_shard read different samples; ranks that differ only in cp, tp or
 //          pp work on the same.
-// Built    dp_replicate and dp_shard. The others are 1 in this version.
+// Built    dp_replicate, dp_shard and cp. The others are 1 in this version.
 // Errors   ConfigError, the same on every rank:
 //            dp_replicate 2 x dp_shard 2 = 4, but 8 ranks run; give degrees whose product is 8
 #pragma once

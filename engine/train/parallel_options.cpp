@@ -2,22 +2,56 @@
 
 #include <fmt/core.h>
 
+#include "engine/core/error.h"
 #include "sharding/config/fsdp2_config.h"
 
 namespace loom::train {
+namespace {
 
-sharding::Fsdp2Config read_sharding(const ParallelOptions& options) {
-  sharding::Fsdp2Config config =
-      options.fsdp2_config ? *options.fsdp2_config : sharding::load_fsdp2_config(*options.fsdp2_config_path);
-  if (options.expert_model_parallel_size == 0) return config;
+void share_experts(const ParallelOptions& options, sharding::Fsdp2Config& config) {
+  if (options.expert_model_parallel_size == 0) return;
   const std::string flag = fmt::format("--expert-model-parallel-size {}", options.expert_model_parallel_size);
   const config::SourceMark mark{flag};
   config.expert_parallel_size = options.expert_model_parallel_size;
   config.places.insert_or_assign("expert_parallel_size", config::Place{mark, mark});
-  if (!config.moe_modules.empty() || options.expert_model_parallel_size == 1) return config;
+  if (!config.moe_modules.empty() || options.expert_model_parallel_size == 1) return;
   const auto usual = sharding::parse_fsdp2_config("moe_modules: [\"model.layers.{*}.mlp.experts\"]", flag);
   config.moe_modules = usual.moe_modules;
   config.places.insert_or_assign("moe_modules", config::Place{mark, mark});
+}
+
+// Ranks of Ulysses among those that share a sequence.
+int ulysses_ranks(const ParallelOptions& options) {
+  const int ranks = options.context_parallel_size, asked = options.ulysses_degree_in_cp;
+  if (options.context_parallel_algo == "ulysses_cp_algo") return ranks;
+  if (options.context_parallel_algo != "hybrid_cp_algo") return 1;
+  if (asked > 1 && asked < ranks && ranks % asked == 0) return asked;
+  config_error(
+      "--context-parallel-algo hybrid_cp_algo: --ulysses-degree-in-cp is {}, of --context-parallel-size {}; use a "
+      "divisor above 1 and below that",
+      asked, ranks);
+}
+
+void share_sequences(const ParallelOptions& options, sharding::Fsdp2Config& config) {
+  if (options.context_parallel_size == 0) return;
+  config.ulysses_parallel_size = ulysses_ranks(options);
+  config.ring_attention_size = options.context_parallel_size / config.ulysses_parallel_size;
+  if (options.context_parallel_algo == "kvallgather_cp_algo") {
+    config.ring_rotate_method = sharding::RotateMethod::kKvAllGather;
+  }
+  const config::SourceMark mark{fmt::format("--context-parallel-size {}", options.context_parallel_size)};
+  for (const char* key : {"ulysses_parallel_size", "ring_attention_size", "ring_rotate_method"}) {
+    config.places.insert_or_assign(key, config::Place{mark, mark});
+  }
+}
+
+}  // namespace
+
+sharding::Fsdp2Config read_sharding(const ParallelOptions& options) {
+  sharding::Fsdp2Config config =
+      options.fsdp2_config ? *options.fsdp2_config : sharding::load_fsdp2_config(*options.fsdp2_config_path);
+  share_experts(options, config);
+  share_sequences(options, config);
   return config;
 }
 

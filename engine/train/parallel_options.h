@@ -23,7 +23,12 @@ struct ParallelOptions {
   // none: the file is fsdp2_config.yaml itself.
   std::shared_ptr<const sharding::Fsdp2Config> fsdp2_config;
   int expert_model_parallel_size = 0;  // replaces expert_parallel_size of that file; 0: not given
-  bool bf16 = false;                   // --bf16 of launch scripts: the file has to say param_dtype: bf16
+  // Ranks that share a sequence, how, and how many of them by Ulysses of a hybrid; replace ulysses_parallel_size,
+  // ring_attention_size and ring_rotate_method of that file. 0 and empty: not given.
+  int context_parallel_size = 0;
+  std::string context_parallel_algo;
+  int ulysses_degree_in_cp = 0;
+  bool bf16 = false;  // --bf16 of launch scripts: the file has to say param_dtype: bf16
   // Recompute of a decoder's layers, and the names of the flags that ask for it: refused beside recompute_modules of
   // that file (recompute_flags.h).
   models::LayerRecompute recompute_layers;

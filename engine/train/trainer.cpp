@@ -327,7 +327,7 @@ void Trainer::run_backward(StepWork& work, std::size_t micro_batch, bool reduces
 // Megatron's launch scripts for MindSpeed call it tps.
 void Trainer::add_tokens_per_sample(Reports& reports) const {
   const std::int64_t samples = micro_batches_ * arguments_.schedule.micro_batch_size;
-  reports.emplace_back("tokens per sample", tokens_ / static_cast<double>(samples));
+  reports.emplace_back("tokens per sample", tokens_ * dims_.degrees().cp / static_cast<double>(samples));
 }
 
 // The figures travel together, with the request to stop. With reports come a number of their names and its square:
@@ -411,7 +411,7 @@ StepMetrics Trainer::step() {
   metrics.peak_memory_bytes = peaks_by_category(memory.stats());
   metrics.peak_host_memory_bytes = device::Device::current().host_memory().stats().peak_bytes;
   for (auto observer = observers_.rbegin(); observer != observers_.rend(); ++observer) (*observer)->end_step(step);
-  metrics.tokens_per_second = tokens_ * dims_.data_size() / seconds_since(start);
+  metrics.tokens_per_second = tokens_ * loss_axis_.size() / seconds_since(start);
   return metrics;
 }
 

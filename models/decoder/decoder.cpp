@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "engine/core/error.h"
+#include "engine/dist/context_attention.h"
 #include "engine/nn/batch_rows.h"
 #include "engine/nn/layers.h"
 #include "engine/tensor/ops.h"
@@ -105,6 +106,10 @@ void keep_rows(nn::Args& args, std::int64_t begin, std::int64_t rows) {
 }  // namespace
 
 void attach_batch_rows(nn::Module& module) { module.attach(std::make_shared<nn::BatchRows>(nn::BatchRows{keep_rows})); }
+
+void attach_context(nn::Module& module, std::int64_t heads, std::int64_t kv_heads) {
+  module.attach(std::make_shared<dist::ContextSlot>(dist::ContextSlot{.heads = heads, .kv_heads = kv_heads}));
+}
 
 double attention_scale(const DecoderConfig& config) {
   const double scale = 1.0 / std::sqrt(static_cast<double>(config.head_dim));

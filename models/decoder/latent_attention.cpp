@@ -61,6 +61,7 @@ class LatentAttention final : public NamedModule {
     o_ = register_module("o_proj",
                          latent_projection(c, heads_ * config_.v_head_dim, c.hidden_size, c.attention_output_bias));
     attach_batch_rows(*this);
+    attach_context(*this, heads_, heads_);
   }
 
  protected:

@@ -1,6 +1,7 @@
 #include "models/decoder/rotary_decoder.h"
 
 #include "engine/core/error.h"
+#include "engine/dist/context_attention.h"
 #include "engine/nn/functional.h"
 #include "engine/nn/router_loss.h"
 #include "engine/tensor/ops.h"
@@ -38,6 +39,7 @@ class Attention final : public NamedModule {
         v_proj_(register_module("v_proj", projection(c, c.hidden_size, kv_heads_ * c.head_dim, c.qkv_bias))),
         o_proj_(register_module("o_proj", projection(c, heads_ * c.head_dim, c.hidden_size, c.attention_output_bias))) {
     attach_batch_rows(*this);
+    attach_context(*this, heads_, kv_heads_);
     if (!c.qk_norm) return;
     q_norm_ = register_module("q_norm", std::make_shared<nn::RMSNorm>(c.head_dim, c.norm_eps));
     k_norm_ = register_module("k_norm", std::make_shared<nn::RMSNorm>(c.head_dim, c.norm_eps));
@@ -141,6 +143,10 @@ class DecoderLayer final : public NamedModule {
   nn::Child<nn::Module> post_attention_layernorm_;
 };
 
+Tensor attend_whole(const Tensor& q, const Tensor& k, const Tensor& v, double scale, const ops::SegmentEnds& ends) {
+  return ends ? nn::functional::segment_attention(q, k, v, scale, ends) : nn::functional::attention(q, k, v, scale);
+}
+
 Shape input_shape(const Args& args) {
   const Value& given = args.find("inputs_embeds");
   return given.is_none() ? args.tensor(0).shape() : given.tensor().shape();
@@ -151,10 +157,14 @@ Shape input_shape(const Args& args) {
 Tensor attend(const nn::Module& attention, const std::vector<Tensor>& qkv, double scale, const Args& args) {
   if (const auto cache = cache_part(optional_argument(args, 4)))
     return ops::cached_attention(qkv[0], qkv[1], qkv[2], scale, *cache);
-  return core_attention(attention, qkv, [scale, ends = segment_ends(optional_argument(args, 3))](const auto& parts) {
-    return ends ? nn::functional::segment_attention(parts[0], parts[1], parts[2], scale, ends)
-                : nn::functional::attention(parts[0], parts[1], parts[2], scale);
-  });
+  const auto slot = attention.attachment<dist::ContextSlot>();
+  return core_attention(attention, qkv,
+                        [scale, slot, ends = segment_ends(optional_argument(args, 3))](const auto& parts) {
+                          if (slot == nullptr || !slot->context)
+                            return attend_whole(parts[0], parts[1], parts[2], scale, ends);
+                          return dist::context_attention(parts[0], parts[1], parts[2], scale, ends, *slot->context,
+                                                         attend_whole, slot->path);
+                        });
 }
 
 std::shared_ptr<nn::Module> make_gated_mlp(const DecoderConfig& config, std::int64_t intermediate_size) {
@@ -173,6 +183,7 @@ DecoderModel::DecoderModel(const DecoderConfig& c)
   for (std::int64_t i = 0; i < c.num_hidden_layers; ++i) layers_.append(std::make_shared<DecoderLayer>(c, i));
   layers_.attach(std::make_shared<LayerList>(LayerList{"self_attn", "mlp"}));
   attach_batch_rows(*this);
+  attach_context(*this);
 }
 
 Tensor DecoderModel::embeddings(const Args& args) {
@@ -197,6 +208,10 @@ Tensor DecoderModel::embeddings(const Args& args) {
 Value DecoderModel::rotary_tables(const Args& args, const Tensor& hidden, const std::optional<CacheCall>& cache) {
   if (cache) return rotary_emb_(hidden, cache->position_ids(), longest_sequence(config_));
   const Value& position_ids = args.find("position_ids");
+  if (const auto& context = attachment<dist::ContextSlot>()->context) {
+    const std::int64_t length = hidden.shape()[1] * context->degrees().ranks();
+    return rotary_emb_(hidden, position_ids.tensor(), length, length);
+  }
   return position_ids.is_none() ? rotary_emb_(hidden) : rotary_emb_(hidden, position_ids);
 }
 
@@ -249,6 +264,7 @@ DecoderForCausalLM::DecoderForCausalLM(const DecoderConfig& c)
       config_(c),
       model(register_module("model", std::make_shared<DecoderModel>(c))),
       lm_head(register_module("lm_head", make_lm_head(c, model.embed_tokens.weight))) {
+  attach_context(*this);
   if (c.moe && c.moe->has_router_loss()) {
     attach(std::make_shared<nn::RouterLoss>(nn::RouterLoss{c.moe->router_aux_loss_coef}));
   }

@@ -98,6 +98,7 @@ nn::Value RotaryEmbedding::forward(const nn::Args& args) {
     check_position_ids(args.tensor(1), hidden);
     const bool limited = args.positional.size() > 2;
     length = rows_needed(args.tensor(1), limited ? args.positional[2].number() : seq);
+    if (args.positional.size() > 3) length = args.positional[3].number();
     if (limited) needed = length;
   }
   const std::int64_t before = std::exchange(frequency_length_, frequency_length(rotary_, frequency_length_, length));

@@ -8,7 +8,8 @@
 // Call     (hidden [B,S,...]) -> [cos, sin], each [S, D]: fp32 if the rank's rope is fused, rounded to hidden's
 //          dtype if it is composed. With position_ids int32 [B,S] as second argument: tables of these positions, each
 //          [B, S, D]. ModelError for a position that is negative or not below S; not below the third argument if
-//          that is given: with a cache, positions exceed the tokens of a call.
+//          that is given: with a cache, positions exceed the tokens of a call. A fourth argument is the length of the
+//          whole sequence, of which this rank has a part: the scaling follows that, alike on all ranks.
 // Memory   fused: nothing before the first call; then at least as many rows as the highest position so far, permanently
 //          (category activation; for one set of frequencies). Composed: nothing is kept, the tables are made at every
 //          call as in Hugging Face.

@@ -122,6 +122,26 @@ void check_experts(const Fsdp2Config& config, int world_size) {
   }
 }
 
+// One of the axes that share a sequence, for messages: that which the file gives.
+std::string_view context_key(const Fsdp2Config& config) {
+  return config.ring_attention_size > 1 ? "ring_attention_size" : "ulysses_parallel_size";
+}
+
+void check_context(const Fsdp2Config& config, int world_size, const WorldLayout& layout) {
+  const std::int64_t ranks = std::int64_t{config.ulysses_parallel_size} * config.ring_attention_size;
+  if (ranks == 1) return;
+  const std::string said = fmt::format("{}: ulysses_parallel_size {} x ring_attention_size {} = {}",
+                                       config.value_mark(context_key(config)).text(), config.ulysses_parallel_size,
+                                       config.ring_attention_size, ranks);
+  if (world_size % ranks != 0) {
+    config_error("{}, but {}; use sizes whose product is {}", said, running(world_size),
+                 alternatives(divisors(world_size)));
+  }
+  if (layout.shard % ranks != 0 && ranks % layout.shard != 0) {
+    config_error("{}, but sharding_size is {}; use a multiple or a divisor of {}", said, layout.shard, ranks);
+  }
+}
+
 }  // namespace
 
 SourceMark Fsdp2Config::value_mark(std::string_view key) const {
@@ -152,6 +172,7 @@ WorldLayout validate_against_world(const Fsdp2Config& config, int world_size) {
   lay_out_mesh(config, world_size, layout);
   lay_out_reshard(config, layout);
   check_experts(config, world_size);
+  check_context(config, world_size, layout);
   if (config.pin_memory && !config.offload_to_cpu && config.activation_offload_modules.empty()) {
     layout.warnings.push_back(fmt::format("{}: pin_memory is true, but offload_to_cpu is not, so nothing is pinned",
                                           config.value_mark("pin_memory").text()));

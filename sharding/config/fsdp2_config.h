@@ -36,6 +36,10 @@ struct SwappedModule {
 };
 
 // The order of the groups in the explicit prefetch lists.
+// alltoall and allgather are PyTorch's words (a step of the ring at a time; all at once, and again in backward),
+// kvallgather MindSpeed's (all at once, and kept).
+enum class RotateMethod : std::uint8_t { kAllToAll, kAllGather, kKvAllGather };
+
 enum class PrefetchOrder : std::uint8_t {
   kRegistration,  // the order of the first modules of the groups, in the model
   kList,          // the order of the last entries of sub_modules_to_wrap that select them
@@ -135,6 +139,14 @@ struct Fsdp2Config {
   bool reshard_local_experts = true;
   // Expert modules. Default none.
   std::vector<ModulePattern> moe_modules;
+
+  // Ranks that share sequences: neighbours exchange heads for positions (Ulysses), groups of them pass keys and values
+  // in a ring. Their product must divide W, and sharding_size or the other way round. Default 1.
+  int ulysses_parallel_size = 1;
+  int ring_attention_size = 1;
+  // How keys and values reach the ranks of a ring. Default alltoall.
+  RotateMethod ring_rotate_method = RotateMethod::kAllToAll;
+  int context_ranks() const { return ulysses_parallel_size * ring_attention_size; }
 
   // Modules whose parameters are not trained. Default none. A key of our own.
   std::vector<ModulePattern> freeze;

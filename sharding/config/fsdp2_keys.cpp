@@ -58,6 +58,13 @@ PrefetchOrder read_prefetch_order(const Value& value) {
   refuse_value(value, "registration or list");
 }
 
+RotateMethod read_rotate_method(const Value& value) {
+  if (value.is_text() && value.scalar() == "alltoall") return RotateMethod::kAllToAll;
+  if (value.is_text() && value.scalar() == "allgather") return RotateMethod::kAllGather;
+  if (value.is_text() && value.scalar() == "kvallgather") return RotateMethod::kKvAllGather;
+  refuse_value(value, "alltoall, allgather or kvallgather");
+}
+
 using Patterns = std::vector<ModulePattern>;
 
 std::optional<ReshardAfterForward> read_optional_reshard(const Value& value) {
@@ -96,6 +103,10 @@ std::string text_of(int number) { return std::to_string(number); }
 std::string text_of(const ReshardAfterForward& value) { return value.text(); }
 std::string text_of(const std::optional<ReshardAfterForward>& value) { return value ? value->text() : "null"; }
 std::string text_of(PrefetchOrder order) { return order == PrefetchOrder::kList ? "list" : "registration"; }
+std::string text_of(RotateMethod method) {
+  if (method == RotateMethod::kAllToAll) return "alltoall";
+  return method == RotateMethod::kAllGather ? "allgather" : "kvallgather";
+}
 std::string text_of(RecomputeKeep keep) { return std::string(word_of(keep)); }
 std::string text_of(std::optional<DType> dtype) { return dtype ? std::string(name(*dtype)) : "null"; }
 
@@ -183,6 +194,9 @@ constexpr std::array kKeys = {
     row<&C::reshard_local_experts, read_bool>("reshard_local_experts"),
     list_row<&C::moe_modules, read_optional_patterns>("moe_modules",
                                                       [](const E& e) { return texts_of(e.config.moe_modules); }),
+    row<&C::ulysses_parallel_size, read_int<1>>("ulysses_parallel_size"),
+    row<&C::ring_attention_size, read_int<1>>("ring_attention_size"),
+    row<&C::ring_rotate_method, read_rotate_method>("ring_rotate_method"),
     list_row<&C::freeze, read_optional_patterns>("freeze", [](const E& e) { return texts_of(e.config.freeze); }),
     row<&C::lora, read_lora_block>("lora"),
 };

@@ -64,6 +64,7 @@ const House kHouse{
                {"tests", 13}},
     .level_edges = {{"engine/dialects", "engine/job"},    // rows name keys of the job
                     {"engine/data", "engine/nn"},         // batches hold tensors, the forward step takes a Module
+                    {"engine/data", "engine/dist"},       // which tokens of a sequence a rank has
                     {"engine/log", "engine/train/step"},  // observers of steps
                     {"engine/train", "engine/train/step"},
                     {"engine/train", "engine/train/schedule"},

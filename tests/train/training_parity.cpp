@@ -17,7 +17,8 @@
 //
 // A case with a `base` takes model and tokens from that folder of the reference. Its `mesh` may cut experts over ep and
 // shard them over efsdp, on dim expert_shard_dim and with expert_gradient_divide_factor; everything else is sharded
-// over all ranks. The placements of rank 0 must be those of the case.
+// over all ranks. The placements of rank 0 must be those of the case. Or it lets cp ranks share sequences, with an
+// algorithm: their tokens, and the collectives of a layer by number and bytes, must be those of the case.
 //
 // Near ties: routers choose experts by scores that rounding moves, and AdamW's first step multiplies the rounding of a
 // gradient near its eps; where two scores are nearly equal, two right engines may choose differently, and part by
@@ -38,6 +39,9 @@
 #include "engine/checkpoint/loader.h"
 #include "engine/checkpoint/saver.h"
 #include "engine/core/error.h"
+#include "engine/data/byte_batches.h"
+#include "engine/data/split_sequences.h"
+#include "engine/data/token_batches.h"
 #include "engine/device/device.h"
 #include "engine/device/recorder.h"
 #include "engine/formats/safetensors/safetensors.h"
@@ -53,6 +57,7 @@
 #include "models/hf/hf_folder.h"
 #include "models/internvl/internvl.h"
 #include "offload/host_allocator.h"
+#include "sharding/context/share_sequences.h"
 #include "sharding/expert/expert_module.h"
 #include "sharding/expert/share_experts.h"
 #include "sharding/full_parameters.h"
@@ -60,6 +65,7 @@
 #include "tests/support/case_json.h"
 #include "tests/support/issued.h"
 #include "tests/support/parity_report.h"
+#include "tests/train/context_case.h"
 
 namespace loom {
 namespace {
@@ -102,6 +108,7 @@ struct Case {
   int ep = 0;                        // ranks that share the experts; 0: experts are no group of their own
   int expert_shard_dim = 0;
   double expert_divide_factor = 1;
+  test::ContextCase context;
   int accum = 1;
   bool sixteen_bit = false;
   bool images = false;
@@ -113,9 +120,10 @@ struct Case {
   // Of each step, how far PyTorch's own curves are apart; none: not measured.
   std::vector<double> spread_of_loss, spread_of_grad_norm;
 
-  int ranks() const { return degrees.dp_replicate * degrees.dp_shard; }
+  int ranks() const { return degrees.dp_replicate * degrees.dp_shard * degrees.cp; }
   bool on_own_mesh() const {
-    return degrees.dp_replicate == reference.dp_replicate && degrees.dp_shard == reference.dp_shard;
+    return degrees.dp_replicate == reference.dp_replicate && degrees.dp_shard == reference.dp_shard &&
+           degrees.cp == reference.cp;
   }
   std::filesystem::path batches() const { return folder / (images ? "batches.safetensors" : "tokens.safetensors"); }
 };
@@ -172,7 +180,8 @@ void read_scenario(Case& c, const CaseJson& scenario) {
     return parse_dtype(scenario.at(key).get<std::string>());
   };
   c.reference.dp_replicate = scenario.value("replicate", 1);
-  c.reference.dp_shard = world / c.reference.dp_replicate;
+  c.reference.cp = c.context.sequences.degrees.ranks();
+  c.reference.dp_shard = world / c.reference.dp_replicate / c.reference.cp;
   c.degrees = c.reference;
   c.accum = scenario.value("accum", 1);
   c.steps = static_cast<std::int64_t>(c.curve.at("curve").size());
@@ -196,9 +205,11 @@ void read_scenario(Case& c, const CaseJson& scenario) {
 }
 
 // Why the mesh of a case with axes cannot be run, or nothing.
-std::optional<std::string> read_axes(Case& c, const CaseJson& mesh) {
-  for (const char* axis : {"cp", "tp"}) {
-    if (mesh.value(axis, 1) > 1) return fmt::format("it has the axis {}, which is not built", axis);
+std::optional<std::string> read_axes(Case& c, const CaseJson& mesh, const std::filesystem::path& case_folder) {
+  if (mesh.value("tp", 1) > 1) return "it has the axis tp, which is not built";
+  if (mesh.value("cp", 1) > 1) {
+    c.context = test::read_context(case_folder, c.curve);
+    return std::nullopt;
   }
   if (!mesh.contains("ep")) return "its mesh has no axis that this program knows";
   c.ep = mesh.at("ep");
@@ -474,7 +485,7 @@ class Run {
       : case_(c),
         everyone_(c.save_to.empty() ? nullptr : world.everyone()),
         dims_(c.degrees, world.size()),
-        whole_batch_(io::SafetensorsFile(c.batches()).at("tokens").shape[1] % c.ranks() != 0),
+        whole_batch_(io::SafetensorsFile(c.batches()).at("tokens").shape[1] % dims_.data_size() != 0),
         data_rank_(whole_batch_ ? 0 : dims_.data_rank(world.rank())),
         data_size_(whole_batch_ ? 1 : dims_.data_size()),
         mesh_(comm::DeviceMesh::create(world, dims_.axes())),
@@ -503,7 +514,12 @@ class Run {
     }
     options.layout = grain.layout;
     options.cpu_offload = grain.cpu_offload;
-    options.axes = sharding::FsdpAxes::of(mesh_);
+    options.axes =
+        c.context.is_shared() ? sharding::FsdpAxes::over(world, world.size()) : sharding::FsdpAxes::of(mesh_);
+    if (const auto context = sharding::shared_context(world, c.context.sequences)) {
+      sharding::share_sequences(*model_, context);
+      context_rank_ = context->rank();
+    }
     if (c.ep > 0) {
       options.expert_axes = sharding::expert_axes(world, c.ep, /*shards=*/true);
       wrap_experts(*model_, c, options);
@@ -536,6 +552,7 @@ class Run {
         if (case_.curve.contains("placements")) {
           results.wire_error = check_placements(*model_, case_.curve.at("placements"));
         }
+        results.wire_error += collectives_error_;
       }
       optimizer_->step();
       optimizer_->zero_grad();
@@ -581,11 +598,38 @@ class Run {
       std::memcpy(inputs.data<std::int32_t>() + row * seq, tokens.bytes.data() + at, bytes);
       std::memcpy(targets.data<std::int32_t>() + row * seq, tokens.bytes.data() + at + sizeof(std::int32_t), bytes);
     }
+    if (case_.context.is_shared()) return shared_micro_batch(inputs, targets, step);
     Tensor logits = case_.images ? with_images(inputs, targets, step) : (*model_)(inputs).tensor();
     Tensor loss = ops::scale(nn::functional::cross_entropy(logits, targets), 1.0 / case_.accum);
     logits = {};
     autograd::backward(loss);
     return loss.item();
+  }
+
+  // Of this rank's tokens; weighed by how many of the step's are scored.
+  double shared_micro_batch(const Tensor& inputs, const Tensor& targets, std::int64_t step) {
+    data::Batch batch = case_.context.packed ? test::packed_batch(*case_.context.packed, step, data_rank_, data_size_)
+                                             : test::plain_batch(inputs, targets);
+    batch = data::split_batch(batch, case_.context.sequences.degrees, context_rank_);
+    const double own = static_cast<double>(data::count_targets(batch).scored);
+    double all = own;
+    loss_axis_.group().all_reduce(comm::kHostLane, &all, 1, DType::kF64, comm::ReduceOp::sum(), "scored");
+    std::optional<device::Recorder> recorder;
+    if (step == 0) recorder.emplace(device::Device::current());
+    Tensor logits = data::call_with_ids(*model_, batch).tensor();
+    if (recorder) check_collectives("forward", recorder->recording());
+    Tensor loss = ops::scale(nn::functional::cross_entropy(logits, batch["targets"]), own * loss_axis_.size() / all);
+    logits = {};
+    if (recorder) recorder->clear();
+    autograd::backward(loss);
+    if (recorder) check_collectives("backward", recorder->recording());
+    return loss.item();
+  }
+
+  void check_collectives(const char* direction, const device::Recording& recording) {
+    const std::string wrong = test::check_collectives(recording, case_.context.collectives.at(direction),
+                                                      case_.context.sequences.degrees.ring);
+    if (!wrong.empty()) collectives_error_ += fmt::format("{}: {}", direction, wrong);
   }
 
   // The logits of a micro-batch whose sequences have an image each; takes image tokens out of `targets`.
@@ -607,6 +651,8 @@ class Run {
   }
 
   const Case& case_;
+  int context_rank_ = 0;
+  std::string collectives_error_;
   const std::shared_ptr<comm::ProcessGroup> everyone_;  // of a case that saves
   const train::ParallelDims dims_;
   const bool whole_batch_;
@@ -852,19 +898,21 @@ int run(const Request& request, int only_world, const Ranks& run_ranks, test::Pa
       continue;
     }
     try {
-      if (c.curve.contains("mesh")) reason = read_axes(c, c.curve.at("mesh"));
       c.images = std::filesystem::exists(c.folder / "batches.safetensors");
       c.images ? void(models::load_internvl_config(c.folder)) : void(models::load_decoder_config(c.folder));
     } catch (const ConfigError& error) {
       reason = error.what();
     }
     try {
+      if (!reason && c.curve.contains("mesh")) reason = read_axes(c, c.curve.at("mesh"), case_folder);
       if (!reason) read_file(c);
     } catch (const std::exception& error) {
       report.failed(c.name, error.what());
       continue;
     }
-    if (!reason && request.mesh && c.ep > 0) reason = "it has a mesh of experts, and --mesh is one without";
+    if (!reason && request.mesh && (c.ep > 0 || c.context.is_shared())) {
+      reason = "it has a mesh of its own, and --mesh is another one";
+    }
     if (!reason && request.mesh) reason = put_on(c, *request.mesh);
     if (!reason && only_world > 0 && c.ranks() != only_world) {
       reason = fmt::format("it has {} ranks, and {} processes are running", c.ranks(), only_world);
