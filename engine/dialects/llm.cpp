@@ -98,8 +98,12 @@ const Row kRows[] = {
     // --- parallel
     flat("parallel.fsdp_size", "1", "sharding_size"),
     refused("parallel.tp_size", "1", "tensor parallelism is not built; write 1"),
-    refused("parallel.cp_size", "1", "context parallelism is not built; write 1"),
-    unused("parallel.cp_type", "ulysses"),
+    derived("parallel.cp_size", "1", "ulysses_parallel_size, ring_attention_size")
+        .written([](const Resolved& r) -> Said { return fmt::to_string(r.config.context_ranks()); }),
+    derived("parallel.cp_type", "ulysses", "ring_rotate_method").written([](const Resolved& r) -> Said {
+      if (r.config.ring_attention_size == 1) return std::nullopt;
+      return r.config.ring_rotate_method == sharding::RotateMethod::kKvAllGather ? "kvallgather" : "ring";
+    }),
     flat("parallel.ep_size", "1", "expert_parallel_size"),
     derived("parallel.ep_fsdp_size", "1", "reshard_local_experts").written([](const Resolved& r) -> Said {
       const int ranks = r.config.expert_parallel_size;
@@ -293,6 +297,16 @@ void derive_model(Reading& r) {
   find_model_class(r, r.text("model.model_id"), folder, "model.model_id");
 }
 
+void derive_context(Reading& r) {
+  constexpr std::string_view kSize = "parallel.cp_size", kType = "parallel.cp_type";
+  if (r.whole(kSize) == 1) return;
+  const std::string type = r.text(kType);
+  if (type != "ulysses" && type != "ring" && type != "kvallgather")
+    return r.refuse(kType, "use ulysses, ring or kvallgather");
+  r.set_key(type == "ulysses" ? "ulysses_parallel_size" : "ring_attention_size", r.text(kSize), kSize);
+  if (type == "kvallgather") r.set_key("ring_rotate_method", "kvallgather", kType);
+}
+
 void derive_parallel(Reading& r) {
   const std::int64_t size = r.whole("parallel.fsdp_size");
   if (r.knows_world() && size > 0 && r.world() % size != 0) {
@@ -306,6 +320,7 @@ void derive_parallel(Reading& r) {
   if (r.texts("parallel.fsdp_modules").empty()) r.refuse("parallel.fsdp_modules", "name at least one module");
   set_patterns(r, "sub_modules_to_wrap", "parallel.fsdp_modules");
   set_patterns(r, "ignored_modules", "parallel.ignored_modules");
+  derive_context(r);
   derive_experts(r, "parallel.ep_size", "parallel.ep_fsdp_size", "parallel.ep_modules");
   derive_hook_modules(r, "parallel.hook_modules", "parallel.fsdp_modules");
   derive_prefetch_order(r, "parallel.fsdp_modules", "parallel.num_to_forward_prefetch",
@@ -323,7 +338,8 @@ void derive_parallel(Reading& r) {
 
 // The smaller of max_steps and the steps of the epochs: the loop there ends after these in any case.
 void derive_steps(Reading& r) {
-  derive_batch(r, "training.per_device_train_batch_size", "training.gradient_accumulation_steps");
+  derive_batch(r, "training.per_device_train_batch_size", "training.gradient_accumulation_steps",
+               r.whole("parallel.cp_size"));
   const std::int64_t most = r.whole("training.max_steps");
   const double epochs = r.number("training.num_train_epochs");
   const auto samples = samples_of(r);

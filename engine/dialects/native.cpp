@@ -16,7 +16,6 @@ namespace {
 
 using Said = std::optional<std::string>;
 
-constexpr std::string_view kContext = "context parallelism is not built; write 1";
 constexpr std::string_view kInFeatures = "is a key of features, and is read nowhere else; write it there";
 
 // The last part of a list is a copy in another section that its tool does not read.
@@ -25,10 +24,10 @@ const Row kRows[] = {
     flat("parallel.fully_shard_parallel_size", "auto", "sharding_size"),
     derived("parallel.data_parallel_size", "null", ""),
     refused("parallel.tensor_parallel_size", "1", "tensor parallelism is not built here or there; write 1"),
-    refused("parallel.ring_attention_size", "1", kContext),
-    refused("parallel.ulysses_parallel_size", "1", kContext),
+    flat("parallel.ring_attention_size", "1", "ring_attention_size"),
+    flat("parallel.ulysses_parallel_size", "1", "ulysses_parallel_size"),
     refused("parallel.context_parallel_size", "1",
-            "its tool does not read it, and context parallelism is not built; write 1")
+            "its tool does not read it; write 1, and ulysses_parallel_size or ring_attention_size")
         .also("null"),
     flat("parallel.expert_parallel_size", "1", "expert_parallel_size"),
     derived("parallel.expert_fully_shard_parallel_size", "null", "reshard_local_experts")
@@ -322,11 +321,19 @@ const Row kRows[] = {
 
 // --- What several keys say together
 
+// Ranks that read the same samples.
+std::int64_t context_ranks(Reading& r) {
+  return r.whole("parallel.ulysses_parallel_size") * r.whole("parallel.ring_attention_size");
+}
+
 void derive_parallel(Reading& r) {
   const std::int64_t data_ranks = r.whole("parallel.data_parallel_size");
-  if (r.knows_world() && r.is_given("parallel.data_parallel_size") && data_ranks != r.world()) {
+  const std::int64_t shared = context_ranks(r);
+  if (r.knows_world() && r.is_given("parallel.data_parallel_size") && data_ranks * shared != r.world()) {
+    const std::int64_t wanted = r.world() / std::max<std::int64_t>(1, shared);
     r.refuse("parallel.data_parallel_size",
-             fmt::format("all {} ranks read data; write {} or remove it", r.world(), r.world()));
+             shared == 1 ? fmt::format("all {} ranks read data; write {} or remove it", wanted, wanted)
+                         : fmt::format("{} ranks share each sequence; write {} or remove it", shared, wanted));
   }
   if (r.flag("parallel.recompute") && !r.flag("features.recompute")) {
     r.refuse("parallel.recompute", "switches nothing there; write features.recompute: true");
@@ -377,7 +384,7 @@ void derive_features(Reading& r) {
 }
 
 void derive_schedule(Reading& r) {
-  derive_batch(r, "training.micro_batch_size", "training.gradient_accumulation_steps");
+  derive_batch(r, "training.micro_batch_size", "training.gradient_accumulation_steps", context_ranks(r));
   if (r.is_given("training.train_epochs")) {
     derive_epochs(r, "training.train_epochs", r.number("training.train_epochs"));
   } else {

@@ -12,7 +12,7 @@ namespace {
 job::Value value_in(const job::Key& key, const Resolved& resolved) {
   const auto& schedule = resolved.job.schedule;
   if (key.name() == "--global-batch-size" && schedule.global_batch_size == 0) {
-    return std::int64_t{schedule.micro_batch_size} * resolved.world;
+    return std::int64_t{schedule.micro_batch_size} * resolved.world / resolved.config.context_ranks();
   }
   return key.get(resolved.job);
 }

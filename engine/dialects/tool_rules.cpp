@@ -41,15 +41,16 @@ void derive_prefetch_order(Reading& r, std::string_view groups, std::string_view
 
 // --- Rules of several dialects
 
-void derive_batch(Reading& r, std::string_view micro, std::string_view accumulation) {
+void derive_batch(Reading& r, std::string_view micro, std::string_view accumulation, std::int64_t shared) {
+  const std::int64_t ranks = r.world() / std::max<std::int64_t>(1, shared);
   const auto word = r.word_of("--micro-batch-size");
   const std::int64_t size = word ? parse_number<std::int64_t>(*word).value_or(0) : r.whole(micro);
   const std::int64_t steps = r.is_given(accumulation) ? r.whole(accumulation) : 1;
   if (steps < 1) return r.refuse(accumulation, "use a whole number of at least 1");
   constexpr std::int64_t kMost = 1'000'000'000;
-  if (size < 1 || size > kMost || steps > kMost || size * steps > kMost / std::max(1, r.world()))
+  if (size < 1 || size > kMost || steps > kMost || size * steps > kMost / std::max<std::int64_t>(1, ranks))
     return;  // refused as a flag
-  r.set_flag("--global-batch-size", {fmt::to_string(size * steps * r.world())}, accumulation);
+  r.set_flag("--global-batch-size", {fmt::to_string(size * steps * ranks)}, accumulation);
 }
 
 std::optional<std::int64_t> samples_of(const Reading& r) {
@@ -229,7 +230,7 @@ Said decay_ratio(const Resolved& r) {
 }
 
 Said accumulation_text(const Resolved& r) {
-  const std::int64_t unit = std::int64_t{r.job.schedule.micro_batch_size} * r.world;
+  const std::int64_t unit = std::int64_t{r.job.schedule.micro_batch_size} * r.world / r.config.context_ranks();
   const std::int64_t batch = r.job.schedule.global_batch_size;
   if (batch == 0 || batch % unit != 0) return std::nullopt;
   return fmt::to_string(batch / unit);

@@ -21,7 +21,8 @@ void derive_hook_modules(Reading& reading, std::string_view hooks, std::string_v
 void derive_prefetch_order(Reading& reading, std::string_view groups, std::string_view forward,
                            std::string_view backward);
 // --micro-batch-size (set by its row) and --global-batch-size: micro x ranks x accumulation.
-void derive_batch(Reading& reading, std::string_view micro, std::string_view accumulation);
+// `shared`: how many ranks read the same samples.
+void derive_batch(Reading& reading, std::string_view micro, std::string_view accumulation, std::int64_t shared = 1);
 // --train-iters of a number of epochs, where the number of samples is known.
 void derive_epochs(Reading& reading, std::string_view key, double epochs);
 // Samples of the pairs .bin/.idx that the job reads; none where they are not there.

@@ -56,7 +56,8 @@ double ns_per_token(const StepEstimate& plan) {
 // The file's sizes fit a world (validate_against_world says why where they do not).
 bool fits_layout(const Fsdp2Config& config, int world) {
   const int shard = config.sharding_size == Fsdp2Config::kAllRanks ? world : config.sharding_size;
-  return world % shard == 0 && config.reshard_after_forward.on(shard) && world % config.expert_parallel_size == 0;
+  return world % shard == 0 && config.reshard_after_forward.on(shard) && world % config.expert_parallel_size == 0 &&
+         world % config.context_ranks() == 0;
 }
 
 // The first of `count` indexes for which `holds` is false, or their number; it is taken to stay false from there on.
@@ -157,7 +158,7 @@ StepEstimate PlanSearch::plan(const PlanChoice& choice, Capacity capacity) const
   arguments.launch.ranks = choice.world;
   arguments.schedule.micro_batch_size = choice.micro_batch;
   if (!options_.global_batch_size && (choice.world != base_.world || choice.micro_batch != base_.micro_batch)) {
-    arguments.schedule.global_batch_size = choice.world * choice.micro_batch;
+    arguments.schedule.global_batch_size = choice.world / choice.config.context_ranks() * choice.micro_batch;
   }
   if (choice == base_ || !has_file_) return estimate_step(arguments, callbacks_, profile_, capacity);
   return estimate_step(arguments, callbacks_, profile_, capacity, [&](Fsdp2Config& config) { config = choice.config; });
@@ -299,7 +300,8 @@ std::vector<PlanSearch::Candidate> PlanSearch::sweep() {
 }
 
 bool PlanSearch::shares_out_batch(int world, int micro_batch) const {
-  return !options_.global_batch_size || *options_.global_batch_size % (std::int64_t{world} * micro_batch) == 0;
+  return !options_.global_batch_size ||
+         *options_.global_batch_size % (std::int64_t{world} / base_.config.context_ranks() * micro_batch) == 0;
 }
 
 std::vector<int> PlanSearch::micro_batches(int world) const {

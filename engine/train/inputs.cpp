@@ -120,10 +120,21 @@ void check_evaluates(const ScheduleOptions& schedule, const data::DataLoaders& d
       data.warnings.empty() ? "" : ": ", fmt::join(data.warnings, "; "));
 }
 
+// Nothing is shared without FSDP2.
+void check_one_rank(const ParallelOptions& options) {
+  for (const auto& [flag, ranks] : {std::pair{"--context-parallel-size", options.context_parallel_size},
+                                    std::pair{"--expert-model-parallel-size", options.expert_model_parallel_size}}) {
+    if (ranks <= 1) continue;
+    config_error("{} is {}, which needs --use-torch-fsdp2 --fsdp2-config-path FILE and {} ranks; write 1, or add them",
+                 flag, ranks, ranks);
+  }
+}
+
 // The file as it is.
 void load_sharding(const TrainSections& arguments, const EditConfig& edit, TrainingInputs& inputs) {
   if (!arguments.parallel.use_torch_fsdp2) {
     apply_recompute_flags(arguments.parallel, /*is_edited=*/false, nullptr);
+    check_one_rank(arguments.parallel);
     if (arguments.launch.ranks == 1) return;
     config_error("{} ranks need --use-torch-fsdp2 --fsdp2-config-path FILE; without sharding use --nproc-per-node 1",
                  arguments.launch.ranks);

@@ -55,6 +55,19 @@ sharding::Fsdp2Config read_sharding(const ParallelOptions& options) {
   return config;
 }
 
+int data_ranks(const ParallelOptions& options, int ranks) {
+  std::error_code none;
+  const bool has_file = options.fsdp2_config || (options.fsdp2_config_path &&
+                                                 std::filesystem::is_regular_file(*options.fsdp2_config_path, none));
+  if (!options.use_torch_fsdp2 || !has_file) return ranks;
+  try {
+    const int shared = read_sharding(options).context_ranks();
+    return ranks % shared == 0 ? ranks / shared : ranks;
+  } catch (const ConfigError&) {
+    return ranks;
+  }
+}
+
 std::string sharding_file(const ParallelOptions& options) {
   return options.fsdp2_config_path ? options.fsdp2_config_path->string() : "command line";
 }

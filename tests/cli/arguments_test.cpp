@@ -1365,8 +1365,6 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{with_model_and_data({"--tensor-model-parallel-size", "2"}),
             "--tensor-model-parallel-size is 2; tensor parallelism is not built; write 1, and let sharding_size in the "
             "file of --fsdp2-config-path split the weights"},
-        Bad{with_model_and_data({"--context-parallel-size", "2"}),
-            "--context-parallel-size is 2; context parallelism is not built; write 1"},
         Bad{with_model_and_data({"--sequence-parallel"}),
             "--sequence-parallel goes with tensor parallelism, which is not built; remove it"},
         Bad{with_model_and_data({"--nnodes", "2"}),

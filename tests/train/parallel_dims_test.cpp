@@ -26,9 +26,12 @@ TEST(Degrees, ThatDoNotMultiplyToTheRanksAreRefusedWithTheEquation) {
             "dp_replicate 1 x dp_shard 2 = 2, but 1 rank runs; give degrees whose product is 1");
 }
 
+TEST(Degrees, OfRanksThatShareSequencesAreInTheEquation) {
+  EXPECT_EQ(refusal({.dp_shard = 2, .cp = 2}, 8),
+            "dp_replicate 1 x dp_shard 2 x cp 2 = 4, but 8 ranks run; give degrees whose product is 8");
+}
+
 TEST(Degrees, ThatAreNotBuiltAreRefusedByName) {
-  EXPECT_EQ(refusal({.dp_shard = 4, .cp = 2}, 8),
-            "cp 2: context parallelism is not built yet in this version; use cp 1");
   EXPECT_EQ(refusal({.dp_shard = 4, .tp = 2}, 8),
             "tp 2: tensor parallelism is not built yet in this version; use tp 1");
   EXPECT_EQ(refusal({.dp_shard = 4, .pp = 2}, 8),
@@ -44,6 +47,12 @@ TEST(DataRanks, NumberThePartsOfABatchOverReplicasAndShards) {
   const ParallelDims dims({.dp_replicate = 2, .dp_shard = 4}, 8);
   EXPECT_EQ(dims.data_size(), 8);
   for (int rank = 0; rank < 8; ++rank) EXPECT_EQ(dims.data_rank(rank), rank);
+}
+
+TEST(DataRanks, AreTheSameForRanksThatShareSequences) {
+  const ParallelDims dims({.dp_replicate = 2, .dp_shard = 2, .cp = 2}, 8);
+  EXPECT_EQ(dims.data_size(), 4);
+  for (int rank = 0; rank < 8; ++rank) EXPECT_EQ(dims.data_rank(rank), rank / 2);
 }
 
 TEST(TheLoss, IsAveragedOverAllWhoReadDifferentSamples) {

@@ -57,7 +57,7 @@ void check_limits(const job::Job& a) {
 // After the ranks and the batch are known.
 void check_planned_work(const job::Job& a) {
   check_limit("--world-size", a.launch.ranks, kMostRanks);
-  const std::int64_t unit = std::int64_t{a.schedule.micro_batch_size} * a.launch.ranks;
+  const std::int64_t unit = std::int64_t{a.schedule.micro_batch_size} * train::data_ranks(a.parallel, a.launch.ranks);
   const std::int64_t micro_batches = a.schedule.global_batch_size / unit;
   if (micro_batches <= kMostPlannedMicroBatches) return;
   config_error(
@@ -90,18 +90,21 @@ void settle_ranks(const Command& app, bool planned, const launch::Start& start, 
 
 // `most`: sequences of a step.
 void settle_batch(const Command& app, std::int64_t most, job::Job& a) {
-  const std::int64_t unit = std::int64_t{a.schedule.micro_batch_size} * a.launch.ranks;
+  const int ranks = train::data_ranks(a.parallel, a.launch.ranks);
+  const std::int64_t unit = std::int64_t{a.schedule.micro_batch_size} * ranks;
   if (unit > most) {
     config_error("--micro-batch-size {} x {} ranks is {} sequences a step, above {}; use less",
-                 a.schedule.micro_batch_size, a.launch.ranks, unit, most);
+                 a.schedule.micro_batch_size, ranks, unit, most);
   }
   check_limit("--global-batch-size", a.schedule.global_batch_size, most);
   if (!given(app, "--global-batch-size")) a.schedule.global_batch_size = static_cast<int>(unit);
   if (a.schedule.global_batch_size % unit == 0) return;
   const std::int64_t below = a.schedule.global_batch_size / unit * unit;
+  const std::string_view who = ranks < a.launch.ranks ? "groups of ranks that share sequences"
+                               : ranks == 1           ? "rank"
+                                                      : "ranks";
   config_error("--global-batch-size is {}, but --micro-batch-size {} x {} {} needs a multiple of {}; use {}",
-               a.schedule.global_batch_size, a.schedule.micro_batch_size, a.launch.ranks,
-               a.launch.ranks == 1 ? "rank" : "ranks", unit,
+               a.schedule.global_batch_size, a.schedule.micro_batch_size, ranks, who, unit,
                below == 0 ? fmt::to_string(unit) : fmt::format("{} or {}", below, below + unit));
 }
 

@@ -1,0 +1,203 @@
+// Promise: ranks that share sequences train as ranks that have their own, with every algorithm, beside shared experts
+//          and latent attention; their checkpoints are resumed with other numbers of ranks; a plan shows their
+//          exchanges; values that do not fit are refused before anything is built.
+// World:   the built program; a Qwen3-MoE and a DeepSeek-V3 of two layers; 1 to 8 ranks.
+#include <gmock/gmock.h>
+
+#include "tests/support/program.h"
+
+namespace loom::test {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class ContextParallel : public ::testing::Test {
+ protected:
+  ContextParallel() {
+    folder.write(
+        "moe.yaml",
+        "model_type: qwen3_moe\nvocab_size: 256\nhidden_size: 16\nintermediate_size: 24\nnum_hidden_layers: 2\n"
+        "num_attention_heads: 4\nnum_key_value_heads: 2\nhead_dim: 8\nmax_position_embeddings: 32\n"
+        "rms_norm_eps: 1.0e-6\nnum_experts: 4\nnum_experts_per_tok: 2\nmoe_intermediate_size: 8\n"
+        "norm_topk_prob: true\ndecoder_sparse_step: 1\nmlp_only_layers: []\ntie_word_embeddings: false\n");
+    folder.write("plain.yaml", kSharding);
+  }
+
+  Words words(const std::string& sharding, int ranks, const std::string& model = "moe.yaml") const {
+    return {"--model-config",
+            model,
+            "--use-torch-fsdp2",
+            "--fsdp2-config-path",
+            sharding,
+            "--nproc-per-node",
+            std::to_string(ranks),
+            "--data-path",
+            "data",
+            "--seq-length",
+            "16",
+            "--global-batch-size",
+            "4",
+            "--lr",
+            "0.01",
+            "--eval-iters",
+            "1",
+            "--eval-interval",
+            "2",
+            "--held-out-fraction",
+            "0.1",
+            "--lr-decay-style",
+            "constant"};
+  }
+  std::vector<double> losses(const std::string& name, const Words& more) const {
+    const Outcome outcome = folder.run(Words{"train"} + more + Words{"--metrics-path", name});
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    std::vector<double> values;
+    for (const auto& line : folder.metrics(name)) {
+      if (line.contains("loss")) values.push_back(line.at("loss"));
+    }
+    return values;
+  }
+  std::vector<double> with(const std::string& name, const std::string& keys, int ranks, const Words& more = {}) const {
+    folder.write(name + ".yaml", kSharding + keys);
+    return losses(name + ".jsonl", words(name + ".yaml", ranks) + Words{"--train-iters", "4"} + more);
+  }
+  static void expect_near(const std::vector<double>& a, const std::vector<double>& b) {
+    ASSERT_EQ(a.size(), b.size());
+    for (std::size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], 2e-5) << i;
+  }
+
+  const std::string kSharding =
+      "sharding_size: auto\nsub_modules_to_wrap: [model.embed_tokens, \"model.layers.{*}\", lm_head]\n";
+  const Words kFour = {"--train-iters", "4"};
+  ProgramFolder folder;
+};
+
+TEST_F(ContextParallel, TrainsAsRanksWithSequencesOfTheirOwn) {
+  const std::vector<double> whole = losses("whole.jsonl", words("plain.yaml", 2) + kFour);
+  ASSERT_GE(whole.size(), 4U);
+  expect_near(with("ulysses", "ulysses_parallel_size: 2\n", 2), whole);
+  expect_near(with("ring", "ring_attention_size: 2\n", 4), whole);
+  expect_near(with("regathered", "ring_attention_size: 4\nring_rotate_method: allgather\n", 4), whole);
+  expect_near(with("gathered", "ring_attention_size: 2\nring_rotate_method: kvallgather\n", 2), whole);
+  expect_near(with("hybrid", "ring_attention_size: 2\nulysses_parallel_size: 2\n", 4), whole);
+  const std::string experts = "expert_parallel_size: 2\nmoe_modules: [\"model.layers.{*}.mlp.experts\"]\n";
+  expect_near(with("experts", experts + "ring_attention_size: 2\nulysses_parallel_size: 2\n", 8), whole);
+}
+
+TEST_F(ContextParallel, HasTheSameBitsWithEveryExecutorRecomputeAndOffload) {
+  const std::string ring = "ring_attention_size: 2\nulysses_parallel_size: 2\n";
+  const std::vector<double> plain = with("plain4", ring, 4);
+  EXPECT_EQ(with("inline", ring, 4, {"--device-executor", "inline"}), plain);
+  EXPECT_EQ(with("more",
+                 ring + "recompute_modules: [\"model.layers.{*}\"]\nuse_reentrant: false\nnum_to_forward_prefetch: 1\n"
+                        "num_to_backward_prefetch: 1\noffload_to_cpu: true\n",
+                 4),
+            plain);
+  EXPECT_EQ(with("chunks", ring, 4, {"--loss-chunk-size", "2"}).size(), plain.size());
+}
+
+TEST_F(ContextParallel, PadsRowsThatDoNotDivide) {
+  const Words odd = {"--seq-length", "15"};
+  const auto without = [&](Words all) {
+    all.erase(std::find(all.begin(), all.end(), "--seq-length"), std::find(all.begin(), all.end(), "--seq-length") + 2);
+    return all;
+  };
+  folder.write("ring4.yaml", kSharding + "ring_attention_size: 4\n");
+  expect_near(losses("odd.jsonl", without(words("ring4.yaml", 4)) + odd + kFour),
+              losses("odd1.jsonl", without(words("plain.yaml", 2)) + odd + kFour));
+}
+
+TEST_F(ContextParallel, MegatronsFlagsSayItToo) {
+  const auto flags = [&](const std::string& name, const Words& more) {
+    return losses(name, words("plain.yaml", 4) + kFour + more);
+  };
+  const Words size = {"--context-parallel-size", "4"};
+  EXPECT_EQ(flags("r.jsonl", size), with("r4", "ring_attention_size: 4\n", 4));
+  EXPECT_EQ(flags("u.jsonl", size + Words{"--context-parallel-algo", "ulysses_cp_algo"}),
+            with("u4", "ulysses_parallel_size: 4\n", 4));
+  EXPECT_EQ(flags("h.jsonl", size + Words{"--context-parallel-algo", "hybrid_cp_algo", "--ulysses-degree-in-cp", "2"}),
+            with("h4", "ulysses_parallel_size: 2\nring_attention_size: 2\n", 4));
+  EXPECT_EQ(flags("g.jsonl", size + Words{"--context-parallel-algo", "kvallgather_cp_algo"}),
+            with("g4", "ring_attention_size: 4\nring_rotate_method: kvallgather\n", 4));
+}
+
+TEST_F(ContextParallel, SharesLatentAttention) {
+  folder.write(
+      "latent.yaml",
+      "model_type: deepseek_v3\nvocab_size: 256\nhidden_size: 16\nintermediate_size: 24\nnum_hidden_layers: 2\n"
+      "num_attention_heads: 4\nnum_key_value_heads: 4\nmax_position_embeddings: 32\nrms_norm_eps: 1.0e-6\n"
+      "n_routed_experts: 4\nn_shared_experts: 1\nnum_experts_per_tok: 2\nmoe_intermediate_size: 8\nn_group: 2\n"
+      "topk_group: 1\nrouted_scaling_factor: 1.0\nfirst_k_dense_replace: 1\nnorm_topk_prob: true\nq_lora_rank: 8\n"
+      "kv_lora_rank: 8\nqk_nope_head_dim: 4\nqk_rope_head_dim: 4\nv_head_dim: 4\ntie_word_embeddings: false\n");
+  folder.write("cp.yaml", kSharding + "ring_attention_size: 2\nulysses_parallel_size: 2\n");
+  expect_near(losses("cp.jsonl", words("cp.yaml", 4, "latent.yaml") + kFour),
+              losses("no.jsonl", words("plain.yaml", 1, "latent.yaml") + kFour));
+}
+
+TEST_F(ContextParallel, IsSavedResumedAndGeneratedFrom) {
+  folder.write("cp.yaml", kSharding + "ring_attention_size: 2\n");
+  const Words saved = {"--train-iters", "6", "--save", "out", "--save-interval", "3", "--ckpt-format", "torch_dcp"};
+  const std::vector<double> all = losses("all.jsonl", words("cp.yaml", 4) + saved);
+  const Words from = {"--train-iters", "6", "--load", "out", "--ckpt-step", "3"};
+  const std::vector<double> same = losses("same.jsonl", words("cp.yaml", 4) + from);
+  ASSERT_GE(all.size(), same.size());
+  const std::vector<double> last(all.end() - static_cast<std::ptrdiff_t>(same.size()), all.end());
+  EXPECT_EQ(same, last);
+  expect_near(losses("two.jsonl", words("cp.yaml", 2) + from), last);
+  expect_near(losses("one.jsonl", words("plain.yaml", 1) + from), last);
+  const Outcome model = folder.run(Words{"train"} + words("cp.yaml", 2) + Words{"--train-iters", "2", "--save", "hf"});
+  ASSERT_EQ(model.exit_code, 0) << model.err;
+  EXPECT_EQ(folder.run({"generate", "hf", "--prompt", "a", "--max-new-tokens", "4"}).exit_code, 0);
+}
+
+TEST_F(ContextParallel, IsPlannedWithItsExchangesOnTheLinks) {
+  const auto plan = [&](const std::string& keys) {
+    folder.write("plan.yaml", kSharding + keys);
+    const Outcome outcome =
+        folder.run(Words{"plan"} + words("plan.yaml", 1) +
+                   Words{"--world-size", "64", "--global-batch-size", "64", "--device", "h200", "--json", "-"});
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    return nlohmann::json::parse(outcome.out);
+  };
+  const nlohmann::json whole = plan(""), ring = plan("ring_attention_size: 4\n"),
+                       ulysses = plan("ulysses_parallel_size: 4\n");
+  EXPECT_THAT(ring.dump(), HasSubstr("send_recv"));
+  EXPECT_THAT(ulysses.dump(), HasSubstr("all_to_all"));
+  EXPECT_THAT(whole.dump(), Not(HasSubstr("all_to_all")));
+  EXPECT_EQ(ring.at("parameters"), whole.at("parameters"));
+}
+
+TEST_F(ContextParallel, WhatDoesNotFitIsRefusedFirst) {
+  const auto refused = [&](const std::string& text, int ranks, const Words& more = {}) {
+    folder.write("bad.yaml", kSharding + text);
+    const Outcome outcome = folder.run(Words{"train"} + words("bad.yaml", ranks) + Words{"--train-iters", "1"} + more);
+    EXPECT_EQ(outcome.exit_code, 2) << outcome.err;
+    return outcome.err;
+  };
+  EXPECT_THAT(refused("ring_attention_size: 3\n", 2),
+              HasSubstr("bad.yaml:3:22: ulysses_parallel_size 1 x ring_attention_size 3 = 3, but 2 ranks are running; "
+                        "use sizes whose product is 1 or 2"));
+  EXPECT_THAT(refused("ulysses_parallel_size: 8\nring_attention_size: 1\n", 8),
+              HasSubstr("bad.yaml:3:24: ulysses_parallel_size is 8, but 'model.layers.0.self_attn' has 4 attention "
+                        "heads; use a divisor of 4"));
+  EXPECT_THAT(refused("ring_attention_size: 2\nchunk_mbs_modules: [\"model.layers.{*}\"]\n", 2),
+              HasSubstr("bad.yaml:4:1: chunk_mbs_modules does not go with sequences that ranks share; remove it"));
+  EXPECT_THAT(refused("ring_attention_size: 2\n", 2, {"--loss-reduction", "micro_batch"}),
+              HasSubstr("--loss-reduction"));
+  EXPECT_THAT(refused("ring_attention_size: 2\n", 4, {"--micro-batch-size", "3"}),
+              HasSubstr("--micro-batch-size 3 x 2 groups of ranks that share sequences needs a multiple of 6"));
+  folder.write("gpt2.yaml", "model_type: gpt2\nvocab_size: 256\nn_embd: 16\nn_layer: 1\nn_head: 2\nn_positions: 32\n");
+  folder.write("gpt2_sharding.yaml", "sub_modules_to_wrap: [\"transformer.h.{*}\"]\nring_attention_size: 2\n");
+  const Outcome gpt2 =
+      folder.run(Words{"train"} + words("gpt2_sharding.yaml", 2, "gpt2.yaml") + Words{"--train-iters", "1"});
+  EXPECT_THAT(gpt2.err, HasSubstr("gpt2_sharding.yaml:2:22: 2 ranks share a sequence, but GPT2LMHeadModel cannot work "
+                                  "on part of one; write 1"));
+  const Outcome alone = folder.run({"train", "--model-config", "moe.yaml", "--data-path", "data", "--seq-length", "16",
+                                    "--train-iters", "1", "--context-parallel-size", "2"});
+  EXPECT_THAT(alone.err, HasSubstr("--context-parallel-size is 2, which needs --use-torch-fsdp2 --fsdp2-config-path "
+                                   "FILE and 2 ranks; write 1, or add them"));
+}
+
+}  // namespace
+}  // namespace loom::test
