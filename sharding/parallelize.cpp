@@ -4,6 +4,7 @@
 #include <unordered_set>
 
 #include "engine/core/error.h"
+#include "sharding/axes_table.h"
 #include "sharding/context/share_sequences.h"
 #include "sharding/expert/share_experts.h"
 #include "sharding/fsdp/model_tree.h"
@@ -152,10 +153,12 @@ SharedExperts shared_experts(nn::Module& model, const Fsdp2Config& config, const
 ResolvedFsdp2Config resolve_fsdp2(nn::Module& model, const Fsdp2Config& config, int world_size, GatherLayout layout) {
   ResolvedFsdp2Config resolved;
   resolved.layout = validate_against_world(config, world_size);
-  reject_not_built(config);
   const ModelTree tree(model);
   resolved.warnings = resolved.layout.warnings;
   resolved.groups = groups_of(model, config.sub_modules_to_wrap, tree, resolved.warnings, resolved.written_as);
+  if (config.align_fsdp_param_groups) {
+    resolved.groups = with_norms_apart(model, std::move(resolved.groups), resolved.warnings);
+  }
   resolved.hook_modules = listed_modules(model, config.hook_modules, tree, resolved.warnings, resolved.written_as);
   resolved.sequences = {{config.ring_attention_size, config.ulysses_parallel_size}, config.ring_rotate_method};
   resolved.experts = shared_experts(model, config, tree, resolved);
@@ -306,10 +309,7 @@ std::string describe_group(const FsdpState& state, const std::string& path, std:
 
 std::string mode_lines(const FullyShardOptions& options) {
   std::string text = describe_mode(options.axes.replicate.size(), options.axes.shard.size()) + "\n";
-  if (const auto& experts = options.expert_axes) {
-    text += fmt::format("experts: {} ranks share them; {}\n", experts->parts->size(),
-                        describe_mode(experts->replicate.size(), experts->shard.size()));
-  }
+  text += axes_table(options);
   if (const auto& offload = options.cpu_offload) {
     text += fmt::format("shards, gradients and optimizer state in {} host memory\n",
                         offload->pin_memory ? "pinned" : "pageable");

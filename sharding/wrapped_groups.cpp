@@ -88,6 +88,26 @@ const WrappedGroup* owner_of(std::string path, const GroupOf& group_of) {
   return nullptr;
 }
 
+// In pre-order of registration of their first modules.
+void sort_by_place(nn::Module& model, std::vector<WrappedGroup>& groups) {
+  std::unordered_map<std::string, std::size_t> place;
+  for (auto& [path, module] : model.named_modules()) place.emplace(path, place.size());
+  std::ranges::sort(groups, {}, [&](const WrappedGroup& group) { return place.at(group.paths.front()); });
+}
+
+// The number behind those of the list's entries.
+std::size_t entries_of(const std::vector<WrappedGroup>& groups) {
+  return groups.empty() ? 0 : std::ranges::max(groups, {}, &WrappedGroup::entry).entry + 1;
+}
+
+// Its own parameters are vectors alone, or those of a router.
+bool is_norm_or_router(nn::Module& module) {
+  const auto& own = module.own_parameters();
+  if (own.empty()) return false;
+  if (module.type_name().ends_with("Router")) return true;
+  return std::ranges::all_of(own, [](const auto& slot) { return slot->value.shape().ndim() == 1; });
+}
+
 std::string in_words(const WrappedGroup* group) {
   return group == nullptr ? "group of the root" : fmt::format("group '{}'", fmt::join(group->paths, ", "));
 }
@@ -127,10 +147,30 @@ std::vector<WrappedGroup> groups_of(nn::Module& model, std::span<const WrapEntry
   return groups;
 }
 
+std::vector<WrappedGroup> with_norms_apart(nn::Module& model, std::vector<WrappedGroup> groups,
+                                           std::vector<std::string>& warnings) {
+  std::unordered_set<std::string> wrapped;
+  for (const WrappedGroup& group : groups) wrapped.insert(group.paths.begin(), group.paths.end());
+  WrappedGroup apart{.paths = {}, .reshard_after_forward = ReshardAfterForward::never(), .entry = entries_of(groups)};
+  for (auto& [path, module] : model.named_modules()) {
+    const auto holds = [&, &path = path](const std::string& above) { return is_below(path, above); };
+    if (is_norm_or_router(*module) && !wrapped.contains(path) && std::ranges::any_of(wrapped, holds)) {
+      apart.paths.push_back(path);
+    }
+  }
+  if (apart.paths.empty()) {
+    warnings.push_back("align_fsdp_param_groups: no norm or router is below a module of sub_modules_to_wrap");
+    return groups;
+  }
+  groups.push_back(std::move(apart));
+  sort_by_place(model, groups);
+  return groups;
+}
+
 std::vector<WrappedGroup> with_experts(nn::Module& model, std::vector<WrappedGroup> groups,
                                        const std::vector<std::string>& expert_paths) {
   if (expert_paths.empty()) return groups;
-  const std::size_t entries = groups.empty() ? 0 : std::ranges::max(groups, {}, &WrappedGroup::entry).entry + 1;
+  const std::size_t entries = entries_of(groups);
   for (const std::string& path : expert_paths) {
     const auto holds = [&](const WrappedGroup& group) {
       return std::ranges::find(group.paths, path) != group.paths.end();
@@ -145,9 +185,7 @@ std::vector<WrappedGroup> with_experts(nn::Module& model, std::vector<WrappedGro
       group->has_shared_experts = true;
     }
   }
-  std::unordered_map<std::string, std::size_t> place;
-  for (auto& [path, module] : model.named_modules()) place.emplace(path, place.size());
-  std::ranges::sort(groups, {}, [&](const WrappedGroup& group) { return place.at(group.paths.front()); });
+  sort_by_place(model, groups);
   return groups;
 }
 

@@ -21,6 +21,11 @@ namespace loom::sharding {
 std::vector<WrappedGroup> groups_of(nn::Module& model, std::span<const WrapEntry> entries, const ModelTree& tree,
                                     std::vector<std::string>& warnings, std::map<std::string, std::string>& written_as);
 
+// The groups, and one more that stays gathered: of the norms and routers below their modules (align_fsdp_param_groups).
+// A warning where there are none.
+std::vector<WrappedGroup> with_norms_apart(nn::Module& model, std::vector<WrappedGroup> groups,
+                                           std::vector<std::string>& warnings);
+
 // The groups with those of expert modules among them, in pre-order of registration; a group of one such module alone
 // becomes that of its experts. ConfigError for one in a group of several modules.
 std::vector<WrappedGroup> with_experts(nn::Module& model, std::vector<WrappedGroup> groups,

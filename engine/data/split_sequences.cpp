@@ -47,7 +47,7 @@ Tensor split_rows(const Split& split, std::int64_t rows, DType dtype, bool has_v
 
 template <class T>
 Tensor split_ids(const Split& split, const Tensor& ids, const char* name, T padding) {
-  const T* from = ids.raw() == nullptr ? nullptr : ids.data<T>();
+  const T* from = ids.is_meta() ? nullptr : ids.data<T>();
   return split_rows<T>(
       split, ids.shape()[0], ids.dtype(), from != nullptr, name,
       [&](std::int64_t row, std::int64_t at) { return at < split.length ? from[row * split.length + at] : padding; });
@@ -76,7 +76,7 @@ nn::Value padded_ends(const Split& split, const nn::ValueList& ends) {
 // Padding has the last position.
 Tensor positions_of(const Split& split, const Tensor& ids) {
   return split_rows<std::int32_t>(
-      split, ids.shape()[0], DType::kI32, ids.raw() != nullptr, "position_ids",
+      split, ids.shape()[0], DType::kI32, !ids.is_meta(), "position_ids",
       [&](std::int64_t, std::int64_t at) { return static_cast<std::int32_t>(std::min(at, split.length - 1)); });
 }
 
@@ -87,7 +87,7 @@ Batch split_batch(const Batch& batch, const dist::ContextDegrees& degrees, int r
   check_model(ids.shape().ndim() == 2, "input_ids {}; ranks share rows of tokens: give [batch, sequence]",
               to_string(ids.shape()));
   const Split split(ids.shape()[1], degrees, rank);
-  Batch part{.values = {}, .reference_log_probs = batch.reference_log_probs};
+  Batch part;
   for (const auto& [name, value] : batch.values) {
     if (name == "input_ids" || name == "position_ids") {
       part.values.emplace_back(name, split_tensor(split, value.tensor(), ids.shape(), name.c_str(), 0));
@@ -102,6 +102,8 @@ Batch split_batch(const Batch& batch, const dist::ContextDegrees& degrees, int r
           name);
     }
   }
+  const double all = batch.find("targets").is_none() ? 0 : count_targets(batch).loss_weight();
+  part.share = all == 0 ? 1.0 / degrees.ranks() : count_targets(part).loss_weight() / all;
   if (batch.find("position_ids").is_none()) part.values.emplace_back("position_ids", positions_of(split, ids));
   return part;
 }

@@ -26,6 +26,8 @@ struct Batch {
   nn::ValueDict values;
   // One per row: its log probability in the reference model, if the objective has one (engine/objective/objective.h).
   std::vector<double> reference_log_probs = {};
+  // Where ranks share sequences: the part of the whole micro-batch's scored tokens that this rank has.
+  double share = 1;
 
   // Throw ModelError naming the existing values.
   const nn::Value& at(std::string_view name) const;
@@ -46,6 +48,9 @@ using DataLoader = std::function<Batch(std::span<const std::int64_t> samples)>;
 struct TokenCounts {
   std::int64_t scored = 0;  // the loss is their mean
   std::int64_t all = 0;
+  std::optional<double> weight = {};  // of the batch's loss among those of the step; none: as many as are scored
+
+  double loss_weight() const { return weight.value_or(static_cast<double>(scored)); }
 };
 // Counts the tokens of a micro-batch.
 using CountTokens = std::function<TokenCounts(const Batch&)>;

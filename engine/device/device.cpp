@@ -6,7 +6,7 @@ namespace loom::device {
 namespace {
 
 constexpr std::array<std::string_view, kStreams> kStreamNames{
-    "compute", "gather_copy_in", "gather", "reduce_scatter", "all_reduce", "h2d", "d2h"};
+    "compute", "gather_copy_in", "gather", "reduce_scatter", "all_reduce", "h2d", "d2h", "exchange"};
 
 struct DeviceSlot {
   std::unique_ptr<Device> device;

@@ -143,7 +143,7 @@ class IssueLog {
   std::deque<Mark> marks_;            // Mark::entries is a number
   std::deque<MemorySample> samples_;  // MemorySample::entries is a number
   Position first_;                    // the numbers of the fronts
-  std::int64_t last_[kStreams] = {kDone, kDone, kDone, kDone, kDone, kDone, kDone};
+  std::int64_t last_[kStreams] = {kDone, kDone, kDone, kDone, kDone, kDone, kDone, kDone};
   std::vector<std::string> texts_{""};
   std::unordered_map<std::string, std::int32_t, TextHash, std::equal_to<>> text_numbers_{{"", 0}};
   std::vector<std::vector<int>> groups_;

@@ -116,7 +116,6 @@ class Linter {
   }
 
   void of_sharding(const Translation& translation, const sharding::Fsdp2Config& config) {
-    holds(kNotBuilt, [&] { sharding::reject_not_built(config); });
     if (context_.world_given || translation.world) {
       const int world = context_.world_given ? context_.world : *translation.world;
       holds(kSizes, [&] {

@@ -29,7 +29,8 @@ void add_execution_keys(std::vector<Key>& table) {
               },
               "Of --context-parallel-size: a ring, exchanged heads, both, or gathered keys and values"),
           whole<&Job::parallel, &Parallel::ulysses_degree_in_cp>("--ulysses-degree-in-cp", 1,
-                                                                 "Ranks of hybrid_cp_algo that exchange heads"),
+                                                                 "Ranks of hybrid_cp_algo that exchange heads")
+              .from("none"),
           toggle<&Job::parallel, &Parallel::bf16>("--bf16", "Check that the file has param_dtype: bf16").saved(),
       },
       table);

@@ -20,7 +20,7 @@ using nlohmann::ordered_json;
 
 // The lanes: the streams in StreamId's order, then the host.
 constexpr std::array<std::string_view, device::kStreams + 1> kLanes{
-    "compute", "gather-copy-in", "gather", "reduce-scatter", "all-reduce", "h2d", "d2h", "host"};
+    "compute", "gather-copy-in", "gather", "reduce-scatter", "all-reduce", "h2d", "d2h", "exchange", "host"};
 constexpr std::size_t kHostLane = device::kStreams;
 
 // Texts, each once, numbered in order of first use.

@@ -19,6 +19,7 @@
 #include "engine/train/step/step_flops.h"
 #include "engine/train/trainer.h"
 #include "engine/virtual_time/resolve.h"
+#include "models/decoder/expert_load.h"
 #include "models/mixin/activation_swap.h"
 #include "models/mixin/fsdp2_mixin.h"
 
@@ -167,7 +168,9 @@ class PlannedRank {
         scope_(context_),
         device_(set_up_planned_rank(context_, arguments.kernels, arguments.memory, profile, capacity)),
         world_(comm::make_simulated_world(0, arguments.launch.ranks)),
-        marks_(device_, {.entries = false}) {}
+        marks_(device_, {.entries = false}) {
+    context_.slot<models::ExpertLoad>().shares = arguments.parallel.expert_load;
+  }
 
   // Makes the trainer, and records the step that is planned. OutOfMemoryError that says where.
   device::Recording record() {

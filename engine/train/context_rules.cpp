@@ -4,6 +4,7 @@
 
 #include "engine/core/error.h"
 #include "engine/data/split_sequences.h"
+#include "engine/data/token_batches.h"
 
 namespace loom::train {
 
@@ -14,14 +15,21 @@ void split_sequences(const TrainSections& arguments, TrainingInputs& inputs) {
     config_error("--stage {}: its loss is of whole sequences, which {} ranks share; remove context parallelism",
                  stage.word, inputs.dims.degrees().cp);
   }
-  if (arguments.objective.loss_reduction != objective::LossReduction::kPerToken) {
+  const objective::LossReduction reduction = arguments.objective.loss_reduction;
+  if (reduction == objective::LossReduction::kPerSample) {
     config_error(
-        "--loss-reduction: {} ranks share a sequence, so that the loss is the mean over the tokens of the whole step; "
-        "remove the flag",
+        "--loss-reduction per_sample: {} ranks share each sample; use per_token or micro_batch, or remove context "
+        "parallelism",
         inputs.dims.degrees().cp);
   }
-  inputs.objective.loaders =
-      data::split_sequences(std::move(inputs.objective.loaders), inputs.fsdp2->sequences.degrees);
+  data::DataLoaders& loaders = inputs.objective.loaders;
+  loaders = data::split_sequences(std::move(loaders), inputs.fsdp2->sequences.degrees);
+  if (reduction != objective::LossReduction::kMicroBatch) return;
+  loaders.count_tokens = [](const data::Batch& batch) -> data::TokenCounts {
+    data::TokenCounts counts = data::count_targets(batch);
+    counts.weight = batch.share;
+    return counts;
+  };
 }
 
 }  // namespace loom::train

@@ -28,7 +28,8 @@ struct ParallelOptions {
   int context_parallel_size = 0;
   std::string context_parallel_algo;
   int ulysses_degree_in_cp = 0;
-  bool bf16 = false;  // --bf16 of launch scripts: the file has to say param_dtype: bf16
+  std::vector<double> expert_load;  // of plans: models::ExpertLoad
+  bool bf16 = false;                // --bf16 of launch scripts: the file has to say param_dtype: bf16
   // Recompute of a decoder's layers, and the names of the flags that ask for it: refused beside recompute_modules of
   // that file (recompute_flags.h).
   models::LayerRecompute recompute_layers;

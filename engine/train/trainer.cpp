@@ -239,12 +239,12 @@ Trainer::StepData Trainer::data_of_step() {
 // the loss weighs n / N. Where all are scored, that is 1 / micro-batches to the bit.
 Trainer::StepData Trainer::counted_data_of_step() {
   StepData data;
-  std::array<double, 2> sums{};  // of scored tokens, and of all
+  std::array<double, 2> sums{};  // of weights, and of all tokens
   for (std::int64_t index = 0; index < micro_batches_; ++index) {
     data::Batch batch = inputs_.objective.loaders.train(rows_of(state_.samples_consumed, index));
     const data::TokenCounts counts = inputs_.objective.loaders.count_tokens(batch);
-    data.weights.push_back(static_cast<double>(counts.scored));
-    sums[0] += static_cast<double>(counts.scored);
+    data.weights.push_back(counts.loss_weight());
+    sums[0] += counts.loss_weight();
     sums[1] += static_cast<double>(counts.all);
     data.micro_batches.emplace_back(std::move(batch));
   }
@@ -428,7 +428,7 @@ std::optional<Evaluation> Trainer::evaluate(const data::DataLoader& loader) {
     data::Batch batch =
         run_users_code("the data loader", place, [&] { return loader(rows_of(first_sample, i % micro_batches_)); });
     const auto& count = inputs_.objective.loaders.count_tokens;
-    const double weight = count ? static_cast<double>(count(batch).scored) : 1.0;
+    const double weight = count ? count(batch).loss_weight() : 1.0;
     const data::Loss loss = forward(data::DataIterator(std::move(batch)), place);
     sums[0] += weight * loss.loss.item();
     sums[1] += weight;

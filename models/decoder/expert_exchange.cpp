@@ -1,6 +1,12 @@
 #include "models/decoder/expert_exchange.h"
 
+#include <algorithm>
+#include <cmath>
 #include <numeric>
+
+#include "engine/core/error.h"
+#include "engine/core/rank_context.h"
+#include "models/decoder/expert_load.h"
 
 namespace loom::models {
 namespace {
@@ -17,14 +23,43 @@ std::int64_t even_part(std::int64_t rows, std::int64_t i, std::int64_t parts) {
   return (i + 1) * rows / parts - i * rows / parts;
 }
 
+// Rows of a dry run for each expert: shared out by `shares`, of which the `own` heaviest neighbours are at `first`.
+std::vector<std::int64_t> planned_rows(std::vector<double> shares, std::int64_t rows, std::int64_t first,
+                                       std::int64_t own) {
+  std::int64_t heaviest = 0;
+  double most = -1;
+  for (std::int64_t begin = 0; begin < std::ssize(shares); begin += own) {
+    const double sum = std::accumulate(shares.begin() + begin, shares.begin() + begin + own, 0.0);
+    if (sum > most) heaviest = begin, most = sum;
+  }
+  std::swap_ranges(shares.begin() + heaviest, shares.begin() + heaviest + own, shares.begin() + first);
+  const double all = std::accumulate(shares.begin(), shares.end(), 0.0);
+  std::vector<std::int64_t> counts;
+  double before = 0;
+  for (const double share : shares) {
+    const auto part = [&](double until) { return std::llround(static_cast<double>(rows) * until / all); };
+    counts.push_back(part(before + share) - part(before));
+    before += share;
+  }
+  return counts;
+}
+
 }  // namespace
 
 ExpertExchange::ExpertExchange(const comm::Axis& axis, std::int64_t experts, std::string path)
     : ranks_{axis.shared_group()}, experts_(experts), own_(experts / axis.size()), path_(std::move(path)) {}
 
 std::vector<std::int64_t> ExpertExchange::own_counts(const Tensor& offsets, std::int64_t rows) const {
-  std::vector<std::int64_t> counts;
   const auto* begins = static_cast<const std::int64_t*>(offsets.raw());
+  const std::vector<double>& shares = RankContext::current().slot<ExpertLoad>().shares;
+  if (begins == nullptr && !shares.empty()) {
+    if (std::ssize(shares) != experts_) {
+      config_error("--expert-load has {} number{}, and '{}' {} experts; write one for each expert", shares.size(),
+                   shares.size() == 1 ? "" : "s", path_, experts_);
+    }
+    return planned_rows(shares, rows, ranks_.rank() * own_, own_);
+  }
+  std::vector<std::int64_t> counts;
   for (std::int64_t e = 0; e < experts_; ++e) {
     counts.push_back(begins == nullptr ? even_part(rows, e, experts_) : begins[e + 1] - begins[e]);
   }

@@ -5,7 +5,7 @@
 // Order    what comes from rank 0 first, and of one rank in order of expert; dispatch() puts the rows in order of this
 //          rank's experts, inside an expert by rank. So sums over an expert's rows do not depend on timing.
 // Counts   go ahead of the rows: every rank knows from them how many rows come from each rank.
-// Dry run  there are no tokens to count: rows are shared out evenly.
+// Dry run  there are no tokens to count: rows are shared out evenly, or as expert_load.h says.
 // Errors   CommError of the group.
 #pragma once
 

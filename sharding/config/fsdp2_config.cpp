@@ -180,12 +180,4 @@ WorldLayout validate_against_world(const Fsdp2Config& config, int world_size) {
   return layout;
 }
 
-void reject_not_built(const Fsdp2Config& config) {
-  const auto refuse_if = [&](bool used, std::string_view key, std::string_view what) {
-    if (!used) return;
-    config_error("{}: {} is not built yet in this version; remove the key", config.key_mark(key).text(), what);
-  };
-  refuse_if(config.align_fsdp_param_groups, "align_fsdp_param_groups", "align_fsdp_param_groups: true");
-}
-
 }  // namespace loom::sharding

@@ -1,6 +1,6 @@
 // Fsdp2Config: the keys of fsdp2_config.yaml, typed and checked once. Their table is in fsdp2_keys.h.
 //
-// Order    load_fsdp2_config -> validate_against_world -> reject_not_built, all before anything is allocated; every
+// Order    load_fsdp2_config -> validate_against_world, both before anything is allocated; every
 //          rank reads the same file and therefore fails with the same text.
 // YAML     plain YAML with line marks. Tabs and spaces after values are ignored. Booleans are as in Python's YAML
 //          (true True TRUE yes on, false False FALSE no off, unquoted); numbers are plain decimal digits. null means
@@ -179,8 +179,5 @@ struct WorldLayout {
 
 // Throws ConfigError if a size does not fit `world_size` (>= 1).
 WorldLayout validate_against_world(const Fsdp2Config& config, int world_size);
-
-// Refuses, by name and place, the keys whose feature this version lacks.
-void reject_not_built(const Fsdp2Config& config);
 
 }  // namespace loom::sharding

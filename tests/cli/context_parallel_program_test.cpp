@@ -81,6 +81,9 @@ TEST_F(ContextParallel, TrainsAsRanksWithSequencesOfTheirOwn) {
   expect_near(with("regathered", "ring_attention_size: 4\nring_rotate_method: allgather\n", 4), whole);
   expect_near(with("gathered", "ring_attention_size: 2\nring_rotate_method: kvallgather\n", 2), whole);
   expect_near(with("hybrid", "ring_attention_size: 2\nulysses_parallel_size: 2\n", 4), whole);
+  const Words means = {"--loss-reduction", "micro_batch"};
+  expect_near(with("means", "ring_attention_size: 2\n", 2, means),
+              losses("whole_means.jsonl", words("plain.yaml", 2) + kFour + means));
   const std::string experts = "expert_parallel_size: 2\nmoe_modules: [\"model.layers.{*}.mlp.experts\"]\n";
   expect_near(with("experts", experts + "ring_attention_size: 2\nulysses_parallel_size: 2\n", 8), whole);
 }
@@ -168,6 +171,88 @@ TEST_F(ContextParallel, IsPlannedWithItsExchangesOnTheLinks) {
   EXPECT_EQ(ring.at("parameters"), whole.at("parameters"));
 }
 
+TEST_F(ContextParallel, TheStartShowsAxesAndWhatIsShardedOverThem) {
+  folder.write("all.yaml", kSharding +
+                               "ring_attention_size: 2\nulysses_parallel_size: 2\nexpert_parallel_size: 4\n"
+                               "moe_modules: [\"model.layers.{*}.mlp.experts\"]\n");
+  const Outcome outcome = folder.run(Words{"train"} + words("all.yaml", 8) + Words{"--train-iters", "1"});
+  EXPECT_THAT(outcome.out, HasSubstr("axis           ranks   this rank\n"
+                                     "data               2           0  samples of their own\n"
+                                     "ring               2           0  share sequences: keys and values travel\n"
+                                     "ulysses            2           0  share sequences: heads travel\n"
+                                     "efsdp              2           0  shard the same experts\n"
+                                     "ep                 4           0  share a set of experts: tokens travel\n"));
+  EXPECT_THAT(outcome.out,
+              HasSubstr("all but experts                        8           1              8           8\n"
+                        "experts                   ep 4 x efsdp 2           1              2           8\n"));
+}
+
+TEST_F(ContextParallel, EveryDialectThatSaysItTrains) {
+  folder.write("qwen3/config.json",
+               R"({"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "vocab_size": 256, "hidden_size": 16,
+ "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8,
+ "max_position_embeddings": 32, "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "tie_word_embeddings": false})");
+  folder.write("llm.yaml",
+               "model: {model_id: qwen3, model_name_or_path: qwen3, train_from_scratch: true}\n"
+               "data: {cutoff_len: 16, data_manager_type: mg}\n"
+               "parallel: {fsdp_size: 4, cp_size: 2, cp_type: ring}\n"
+               "training: {stage: pt, output_dir: out, max_steps: 3, per_device_train_batch_size: 1, "
+               "gradient_accumulation_steps: 2, lr: 1e-3}\n");
+  folder.write(
+      "native.yaml",
+      "parallel:\n  ulysses_parallel_size: 2\n  data_parallel_size: 2\n"
+      "  fsdp_plan: {apply_modules: [\"model.layers.{*}\", \"*lm_head\"]}\n"
+      "model: {model_name_or_path: qwen3}\n"
+      "data:\n  dataset_param: {dataset_type: huggingface, basic_parameters: {cutoff_len: 16, stage: pretrain}}\n"
+      "  dataloader_param: {dataloader_mode: sampler, sampler_type: BaseRandomBatchSampler, shuffle: true, "
+      "drop_last: true, pin_memory: true}\n"
+      "training: {init_model_with_meta_device: true, micro_batch_size: 1, train_iters: 3, "
+      "gradient_accumulation_steps: 2}\n");
+  folder.write("accelerate.yaml",
+               "distributed_type: FSDP\nnum_processes: 4\nparallelism_config:\n"
+               "  parallelism_config_dp_shard_size: 2\n  parallelism_config_cp_size: 2\n"
+               "  parallelism_config_cp_comm_strategy: alltoall\n"
+               "fsdp_config: {fsdp_version: 2, fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP}\n");
+  const Words usual = {"--data-path",   "data", "--bytes-as-tokens", "--nproc-per-node", "4", "--model-config", "qwen3",
+                       "--train-iters", "3"};
+  const auto trained = [&](const Words& dialect) {
+    std::filesystem::remove_all(folder.path("m.jsonl"));
+    const Outcome outcome = folder.run(Words{"train"} + dialect + usual + Words{"--metrics-path", "m.jsonl"});
+    EXPECT_EQ(outcome.exit_code, 0) << dialect.front() << outcome.err;
+    EXPECT_THAT(outcome.out, HasSubstr("share sequences")) << dialect.front();
+    EXPECT_EQ(folder.metrics("m.jsonl").size(), 3U) << dialect.front();
+  };
+  trained({"llm.yaml"});
+  trained({"native.yaml"});
+  trained({"accelerate.yaml", "--seq-length", "16"});
+  trained({"--parallelism.context_parallel_degree", "2", "--training.seq_len", "16", "--training.local_batch_size", "1",
+           "--training.steps", "3", "--lr_scheduler.warmup_steps", "1"});
+}
+
+// Of published size, with what MindSpeed-LLM's files write.
+TEST_F(ContextParallel, PlansQwen3OfThirtyBillionsWithExpertsAndSequencesShared) {
+  folder.write("a3b/config.json",
+               R"({"model_type": "qwen3_moe", "architectures": ["Qwen3MoeForCausalLM"], "vocab_size": 151936,
+ "hidden_size": 2048, "intermediate_size": 6144, "num_hidden_layers": 48, "num_attention_heads": 32,
+ "num_key_value_heads": 4, "head_dim": 128, "max_position_embeddings": 40960, "rms_norm_eps": 1e-6, "num_experts": 128,
+ "num_experts_per_tok": 8, "moe_intermediate_size": 768, "norm_topk_prob": true, "decoder_sparse_step": 1,
+ "mlp_only_layers": [], "rope_theta": 1000000.0, "tie_word_embeddings": false})");
+  for (const int ep : {8, 16}) {
+    folder.write(
+        "a3b.yaml",
+        fmt::format("model: {{model_id: qwen3_moe, model_name_or_path: a3b, train_from_scratch: true}}\n"
+                    "data: {{cutoff_len: 4096, data_manager_type: mg}}\n"
+                    "parallel: {{fsdp_size: 16, ep_size: {}, cp_size: 4, cp_type: ulysses, recompute: true}}\n"
+                    "training: {{stage: pt, output_dir: out, max_steps: 10, per_device_train_batch_size: 1}}\n",
+                    ep));
+    const Outcome outcome =
+        folder.run({"plan", "a3b.yaml", "--world-size", "16", "--device", "ascend-910c", "--json", "-"});
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+    const nlohmann::json plan = nlohmann::json::parse(outcome.out);
+    EXPECT_EQ(plan.at("parameters"), 30532122624);
+  }
+}
+
 TEST_F(ContextParallel, WhatDoesNotFitIsRefusedFirst) {
   const auto refused = [&](const std::string& text, int ranks, const Words& more = {}) {
     folder.write("bad.yaml", kSharding + text);
@@ -183,8 +268,8 @@ TEST_F(ContextParallel, WhatDoesNotFitIsRefusedFirst) {
                         "heads; use a divisor of 4"));
   EXPECT_THAT(refused("ring_attention_size: 2\nchunk_mbs_modules: [\"model.layers.{*}\"]\n", 2),
               HasSubstr("bad.yaml:4:1: chunk_mbs_modules does not go with sequences that ranks share; remove it"));
-  EXPECT_THAT(refused("ring_attention_size: 2\n", 2, {"--loss-reduction", "micro_batch"}),
-              HasSubstr("--loss-reduction"));
+  EXPECT_THAT(refused("ring_attention_size: 2\n", 2, {"--loss-reduction", "per_sample"}),
+              HasSubstr("--loss-reduction per_sample: 2 ranks share each sample; use per_token or micro_batch"));
   EXPECT_THAT(refused("ring_attention_size: 2\n", 4, {"--micro-batch-size", "3"}),
               HasSubstr("--micro-batch-size 3 x 2 groups of ranks that share sequences needs a multiple of 6"));
   folder.write("gpt2.yaml", "model_type: gpt2\nvocab_size: 256\nn_embd: 16\nn_layer: 1\nn_head: 2\nn_positions: 32\n");

@@ -86,6 +86,17 @@ TEST_F(ExpertParallel, IsTheSameWithEveryExecutorPrefetchAndRecompute) {
   EXPECT_EQ(losses("more.jsonl", words("more.yaml", 2) + Words{"--train-iters", "3"}), plain);
 }
 
+TEST_F(ExpertParallel, NormsAndRoutersMayStayGatheredInAGroupOfTheirOwn) {
+  folder.write("aligned.yaml", kSharding + kShared + "align_fsdp_param_groups: true\n");
+  const Words three = {"--train-iters", "3"};
+  EXPECT_EQ(losses("aligned.jsonl", words("aligned.yaml", 2) + three),
+            losses("apart.jsonl", words("shared.yaml", 2) + three));
+  const Outcome outcome = folder.run(Words{"train"} + words("aligned.yaml", 2) + Words{"--train-iters", "1"});
+  EXPECT_THAT(outcome.out, HasSubstr("model.layers.0.self_attn.q_norm, model.layers.0.self_attn.k_norm, "
+                                     "model.layers.0.mlp.gate, model.layers.0.input_layernorm, "
+                                     "model.layers.0.post_attention_layernorm, model.layers.1.self_attn.q_norm"));
+}
+
 TEST_F(ExpertParallel, MegatronsFlagSaysItToo) {
   const Words two = {"--train-iters", "3"};
   EXPECT_EQ(losses("flag.jsonl", words("whole.yaml", 2) + two + Words{"--expert-model-parallel-size", "2"}),
@@ -127,6 +138,28 @@ TEST_F(ExpertParallel, IsPlannedWithTheExchangeOnItsLinks) {
   EXPECT_THAT(shared.dump(), HasSubstr("all_to_all"));
   EXPECT_THAT(whole.dump(), ::testing::Not(HasSubstr("all_to_all")));
   EXPECT_EQ(shared.at("parameters"), whole.at("parameters"));
+}
+
+TEST_F(ExpertParallel, APlanTakesTheLoadOfEachExpert) {
+  const auto plan = [&](const std::string& load) {
+    folder.write("load.yaml", "expert_load: " + load + "\n");
+    return folder.run(
+        Words{"plan"} + words("shared.yaml", 1) +
+        Words{"--world-size", "8", "--global-batch-size", "8", "--expert-load", "load.yaml", "--json", "-"});
+  };
+  const auto flops = [&](const std::string& load) {
+    const Outcome outcome = plan(load);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    return nlohmann::json::parse(outcome.out).at("throughput").at("hardware_flops").get<double>();
+  };
+  EXPECT_EQ(flops("[1, 1, 1, 1]"), flops("[5, 5, 5, 5]"));
+  EXPECT_GT(flops("[0, 0, 3, 1]"), flops("[1, 1, 1, 1]"));
+  EXPECT_EQ(flops("[0, 0, 3, 1]"), flops("[3, 1, 0, 0]"));  // the rank with most is planned
+  EXPECT_THAT(plan("[1, 1]").err, HasSubstr("--expert-load has 2 numbers, and 'model.layers.0.mlp.experts' 4 experts; "
+                                            "write one for each expert"));
+  EXPECT_THAT(plan("[1, x]").err, HasSubstr("load.yaml:1:18: x is no share of an expert; use numbers of at "
+                                            "least 0, one for each expert, as in expert_load: [3, 1, 1, 1]"));
+  EXPECT_THAT(plan("[0, 0]").err, HasSubstr("load.yaml:1:1: no expert gets a token"));
 }
 
 TEST_F(ExpertParallel, WhatDoesNotFitIsRefusedFirst) {

@@ -82,8 +82,13 @@ TEST(Accelerate, SizesOfParallelismMultiplyToTheRanks) {
   EXPECT_EQ(key_in(read(sizes(2, 4)), "sharding_size"), "4");
   EXPECT_THAT(refusal(sizes(2, 2)), HasSubstr("dp_replicate_size 2 x dp_shard_size 2 is 4, and there are 8 ranks"));
   EXPECT_THAT(refusal(sizes(2, 1)), HasSubstr("replicas of shards of one rank are not FSDP"));
-  EXPECT_THAT(refusal(sizes(2, 4, "  parallelism_config_cp_size: 2\n")),
-              HasSubstr("parallelism_config_cp_size is 2; is not built"));
+  const std::string context = "  parallelism_config_cp_size: 2\n";
+  EXPECT_THAT(refusal(sizes(2, 4, context)),
+              HasSubstr("dp_replicate_size 2 x dp_shard_size 4 x cp_size 2 is 16, and there are 8 ranks"));
+  const Translation shared = read(sizes(2, 2, context));
+  EXPECT_EQ(key_in(shared, "sharding_size"), "4");  // over both axes
+  EXPECT_EQ(key_in(shared, "ring_attention_size"), "2");
+  EXPECT_EQ(key_in(shared, "ring_rotate_method"), "allgather");
 }
 
 TEST(Transformers, KeysWithAndWithoutTheirPrefixAreTheSame) {

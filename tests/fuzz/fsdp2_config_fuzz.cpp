@@ -7,6 +7,5 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   return fuzz::answered_or_refused([&] {
     const auto config = sharding::parse_fsdp2_config(fuzz::text_of(data, size), "fsdp2_config.yaml");
     sharding::validate_against_world(config, 8);
-    sharding::reject_not_built(config);
   });
 }

@@ -251,7 +251,6 @@ TEST(Fsdp2Config, WindowsLineEndsAndTabsBeforeCommentsAreReadOver) {
 TEST(Fsdp2Config, TheQuickstartFileIsFitForThisVersion) {
   const Fsdp2Config config = load_fsdp2_config(kSourceDir / "configs/fsdp2/quickstart.yaml");
   const WorldLayout layout = validate_against_world(config, 4);
-  EXPECT_NO_THROW(reject_not_built(config));
   EXPECT_EQ(layout.shard, 4);
   EXPECT_THAT(layout.warnings, IsEmpty());
   EXPECT_THAT(texts(patterns_of(config.sub_modules_to_wrap)),
@@ -453,7 +452,8 @@ INSTANTIATE_TEST_SUITE_P(
             "recompute_keep, recompute_every, recompute_children, "
             "reshard_after_forward, root_reshard_after_forward, offload_to_cpu, pin_memory, activation_offload_modules, num_to_forward_prefetch, "
             "num_to_backward_prefetch, prefetch_order, chunk_mbs_modules, chunk_mbs, chunk_arg_indexs, chunk_kwarg_names, "
-            "align_fsdp_param_groups, expert_parallel_size, reshard_local_experts, moe_modules, freeze, lora"},
+            "align_fsdp_param_groups, expert_parallel_size, reshard_local_experts, moe_modules, ulysses_parallel_size, "
+            "ring_attention_size, ring_rotate_method, freeze, lora"},
         Bad{"sharding_size: 2\nparam_dtype: bf16\nsharding_size: 2",
             "f.yaml:3:1: sharding_size is given again, first at line 1; keep one"},
         Bad{"fully_shard_parallel_size: auto",
@@ -569,31 +569,6 @@ TEST(WorldLayout, WarnsOfPinnedMemoryWithoutOffload) {
               ElementsAre("f.yaml:2:13: pin_memory is true, but offload_to_cpu is not, so nothing is pinned"));
   EXPECT_THAT(layout_of("sharding_size: auto\npin_memory: True\nactivation_offload_modules: [a]", 2).warnings,
               IsEmpty());
-}
-
-// --- What this version does not have
-
-class NotBuilt : public ::testing::TestWithParam<Bad> {};
-
-TEST_P(NotBuilt, IsRefusedByNameAndPlace) {
-  const Fsdp2Config config = parsed("sharding_size: auto\n" + GetParam().text);
-  EXPECT_EQ(refusal([&] { reject_not_built(config); }),
-            fmt::format("f.yaml:2:1: {} is not built yet in this version; remove the key", GetParam().message));
-}
-
-INSTANTIATE_TEST_SUITE_P(Keys, NotBuilt,
-                         ::testing::Values(Bad{"align_fsdp_param_groups: true", "align_fsdp_param_groups: true"}));
-
-TEST(BuiltYet, OffloadAndValuesThatAskForNothingPass) {
-  const Fsdp2Config config = parsed(
-      "sharding_size: auto\noutput_dtype: null\nignored_modules: []\nrecompute_modules: [a]\nreshard_after_forward: 4\n"
-      "offload_to_cpu: True\npin_memory: True\nalign_fsdp_param_groups: False\nexpert_parallel_size: 2\nmoe_modules: "
-      "[a]");
-  EXPECT_NO_THROW(reject_not_built(config));
-}
-
-TEST(BuiltYet, TheMigrationGuidesExampleIsFitForThisVersion) {
-  EXPECT_NO_THROW(reject_not_built(load_fsdp2_config(kDataDir / "migration_guide.yaml")));
 }
 
 }  // namespace

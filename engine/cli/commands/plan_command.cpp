@@ -13,6 +13,7 @@
 #include "engine/observe/report_configuration.h"
 #include "engine/observe/report_page.h"
 #include "engine/observe/report_step.h"
+#include "engine/plan/expert_load.h"
 #include "engine/plan/plan_output.h"
 #include "engine/plan/plan_search.h"
 #include "engine/plan/plan_trace.h"
@@ -135,6 +136,7 @@ int run_plan(const PlanArguments& given, const train::PretrainCallbacks& callbac
   warn_of_flags(given.train.written.without_effect);
   const virtual_time::HardwareProfile profile = virtual_time::find_profile(given.device);
   open_outputs(given);
+  if (given.expert_load) arguments.train.parallel.expert_load = plan::read_expert_load(*given.expert_load);
   if (given.train.swap.smart_swap) {
     chosen.smart_swap = plan::choose_swaps(given.train, callbacks, profile,
                                            plan::swap_budget(given.train.memory, given.train.swap, profile));

@@ -42,10 +42,11 @@ struct CompareArguments {
 struct PlanArguments {
   enum class Fit : std::uint8_t { kNothing, kMicroBatch, kWorldSize };
 
-  job::Job train;                              // ranks: --world-size; data and outputs of training are not used
-  std::string device = "h200";                 // a profile: a file, or the name of one in configs/devices
-  std::optional<std::filesystem::path> json;   // the file for the plan as JSON; "-": standard output, alone
-  std::optional<std::filesystem::path> trace;  // the file for the step's virtual time, for Perfetto
+  job::Job train;                                    // ranks: --world-size; data and outputs of training are not used
+  std::string device = "h200";                       // a profile: a file, or the name of one in configs/devices
+  std::optional<std::filesystem::path> json;         // the file for the plan as JSON; "-": standard output, alone
+  std::optional<std::filesystem::path> trace;        // the file for the step's virtual time, for Perfetto
+  std::optional<std::filesystem::path> expert_load;  // a file (plan/expert_load.h); none: balanced
   // --micro-batch-size and --global-batch-size, if given: a search keeps them.
   std::optional<int> micro_batch_size;
   std::optional<int> global_batch_size;

@@ -49,6 +49,8 @@ void add_plan(Flags& flags, PlanArguments& a, int& world_size) {
   flags.text("--device", "PROFILE", a.device, "Device profile: a file, or a name in configs/devices", a.device);
   flags.text("--json", "FILE", a.json, "Write the plan as JSON; - is standard output");
   flags.text("--trace", "FILE", a.trace, "Write the planned step for Perfetto (ui.perfetto.dev)");
+  flags.text("--expert-load", "FILE", a.expert_load,
+             "How many tokens each expert gets: expert_load: [3, 1, ...]; the rank with most is planned", "balanced");
   flags.toggle("--sweep", a.sweep, "Try sharding sizes, reshard, recompute, prefetch, micro-batches; rank what fits");
   flags.choice<PlanArguments::Fit>(
       "--fit", a.fit,
