@@ -4,7 +4,8 @@
 // Ulysses   heads are exchanged for positions: a rank has H / u heads of S / r positions, attends, and gives them back.
 //           4 all-to-alls, and 4 in backward. Fewer key/value heads than u are repeated first.
 // Ring      keys and values go round: r - 1 exchanges of both in one buffer; r - 1 in backward, and r of their
-//           gradients, which arrive home. Exchanges run beside the attention of the keys that are here. Partial results are joined by their log-sum-exps, in fp32 (fp64 for fp64).
+//           gradients, which arrive home. Exchanges run beside the attention of the keys that are here. Partial results
+//           are joined by their log-sum-exps, in fp32 (fp64 for fp64).
 // Gathered  keys and values are gathered once and kept; their gradients are reduce-scattered.
 // Segments  ends count over the whole sequences, as of one rank: row b's position s is b * S + s.
 // Bits      depend on r and on `keys`, not on u.

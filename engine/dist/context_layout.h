@@ -29,7 +29,8 @@ struct TokenRange {
   bool operator==(const TokenRange&) const = default;
 };
 
-// Those of `rank` of `degrees`, in its own order; neighbouring ranges are one. Precondition: length_unit() divides `tokens`.
+// Those of `rank` of `degrees`, in its own order; neighbouring ranges are one. Precondition: length_unit() divides
+// `tokens`.
 std::vector<TokenRange> token_ranges(std::int64_t tokens, const ContextDegrees& degrees, int rank);
 
 }  // namespace loom::dist

@@ -24,7 +24,7 @@ struct AttentionPart {
 };
 
 // Joins the part's out and log-sum-exp into the whole's: with l = log(exp(l_whole) + exp(l_part)),
-// out = exp(l_whole - l) out + exp(l_part - l) out_part. No difference is above 0, so that scores of any size are exact.
+// out = exp(l_whole - l) out + exp(l_part - l) out_part. No difference is above 0: scores of any size are exact.
 void join_attention_part(const AttentionPart& part, const void* part_out, const void* part_log_sum_exp, void* out,
                          void* log_sum_exp);
 // The part's log-sum-exp [rows, heads, count] from the whole's.

@@ -1,6 +1,6 @@
-// Promise: a plan of attention whose sequences ranks share issues what the run issues, event for event; volumes are those
-//          of the specification's formulas; the ring's exchanges pass beside the attention; a rank that fails in the
-//          ring ends all ranks with the first cause.
+// Promise: a plan of attention whose sequences ranks share issues what the run issues, event for event; volumes are
+//          those of the specification's formulas; the ring's exchanges pass beside the attention; a rank that fails
+//          in the ring ends all ranks with the first cause.
 // World:   2 ranks as threads; rank 0 and 1 of a simulated world of 2, dry; the tiny profile.
 
 #include <gmock/gmock.h>
