@@ -2,12 +2,13 @@
 //          padding is not scored; ends of segments stay those of whole rows; nothing else of a batch is dropped.
 // World:   batches of one and two rows; no rank, or one.
 
+#include "engine/data/split_sequences.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "engine/core/error.h"
 #include "engine/core/rank_context.h"
-#include "engine/data/split_sequences.h"
 #include "engine/data/token_batches.h"
 #include "tests/support/files.h"
 
@@ -62,11 +63,15 @@ TEST(ASplitBatch, KeepsTheEndsOfWholeRows) {
 TEST(ASplitBatch, RefusesWhatItCannotSplit) {
   Batch images = batch_of(1, 8);
   images.values.emplace_back("pixel_values", rows(1, 8, 0));
-  EXPECT_THAT(test::message_of<ModelError>([&] { split_batch(images, {2, 1}, 0); }),
+  EXPECT_THAT(test::message_of<ModelError>([&] {
+                split_batch(images, {2, 1}, 0);
+              }),
               HasSubstr("splits input_ids, targets and position_ids; the batch also has 'pixel_values'"));
   Batch shorter = batch_of(1, 8);
   shorter.values[1].second = rows(1, 4, 0);
-  EXPECT_THAT(test::message_of<ModelError>([&] { split_batch(shorter, {2, 1}, 0); }),
+  EXPECT_THAT(test::message_of<ModelError>([&] {
+                split_batch(shorter, {2, 1}, 0);
+              }),
               HasSubstr("'targets' of the batch is int32 [1, 4]; whole numbers of the shape of input_ids [1, 8]"));
 }
 

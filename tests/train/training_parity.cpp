@@ -537,8 +537,8 @@ class Run {
     }
     options.layout = grain.layout;
     options.cpu_offload = grain.cpu_offload;
-    options.axes =
-        c.context.is_shared() ? sharding::FsdpAxes::over(world, c.degrees.dp_shard * c.degrees.cp) : sharding::FsdpAxes::of(mesh_);
+    options.axes = c.context.is_shared() ? sharding::FsdpAxes::over(world, c.degrees.dp_shard * c.degrees.cp)
+                                         : sharding::FsdpAxes::of(mesh_);
     if (const auto context = sharding::shared_context(world, c.context.sequences)) {
       sharding::share_sequences(*model_, context);
       context_rank_ = context->rank();
