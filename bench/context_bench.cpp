@@ -115,9 +115,7 @@ double shared(const Layout& layout, std::int64_t tokens, const std::vector<float
     install(rank, 1);
     const auto mesh =
         comm::DeviceMesh::create(world, {{"ring", layout.degrees.ring}, {"ulysses", layout.degrees.ulysses}});
-    const dist::Context context{.ulysses = {mesh.axis("ulysses").shared_group()},
-                                .ring = {mesh.axis("ring").shared_group()},
-                                .keys = layout.keys};
+    const dist::Context context = dist::context_of(mesh, layout.keys);
     const auto ranges = dist::token_ranges(tokens, layout.degrees, context.rank());
     const Inputs x(ranges);
     const Attention attention = [&](const Inputs& in) {

@@ -110,13 +110,9 @@ const Row kAccelerateRows[] = {
     derived("parallelism_config.parallelism_config_dp_shard_size", "1", "sharding_size")
         .written([](const Resolved& r) -> Said { return size_of_groups(r); }),
     refused("parallelism_config.parallelism_config_tp_size", "1", kNoParallel),
-    derived("parallelism_config.parallelism_config_cp_size", "1", "ring_attention_size")
-        .written([](const Resolved& r) -> Said { return fmt::to_string(r.config.ring_attention_size); }),
+    derived("parallelism_config.parallelism_config_cp_size", "1", "ring_attention_size").written(ring_size),
     derived("parallelism_config.parallelism_config_cp_comm_strategy", "allgather", "ring_rotate_method")
-        .written([](const Resolved& r) -> Said {
-          if (r.config.ring_attention_size == 1) return std::nullopt;
-          return r.config.ring_rotate_method == sharding::RotateMethod::kAllToAll ? "alltoall" : "allgather";
-        }),
+        .written(ring_rotation),
     refused("parallelism_config.parallelism_config_sp_size", "1", kNoParallel),
     unused("parallelism_config.*"),
 
@@ -377,16 +373,10 @@ void derive_sizes(Reading& r) {
   }
   constexpr std::string_view kShard = "parallelism_config.parallelism_config_dp_shard_size";
   constexpr std::string_view kReplicate = "parallelism_config.parallelism_config_dp_replicate_size";
-  constexpr std::string_view kContext = "parallelism_config.parallelism_config_cp_size";
-  constexpr std::string_view kRotate = "parallelism_config.parallelism_config_cp_comm_strategy";
-  const std::int64_t replicate = r.whole(kReplicate), context = std::max<std::int64_t>(1, r.whole(kContext));
+  const std::int64_t replicate = r.whole(kReplicate);
+  const std::int64_t context = derive_ring(r, "parallelism_config.parallelism_config_cp_size",
+                                           "parallelism_config.parallelism_config_cp_comm_strategy");
   const std::int64_t shard = r.whole(kShard) * context;  // FSDP shards over both
-  if (context > 1) {
-    const std::string rotate = r.text(kRotate);
-    if (rotate != "allgather" && rotate != "alltoall") return r.refuse(kRotate, "use allgather or alltoall");
-    r.set_key("ring_attention_size", fmt::to_string(context), kContext);
-    r.set_key("ring_rotate_method", rotate, kRotate);
-  }
   if (replicate > 1 && shard == 1)
     return r.refuse(kReplicate, "replicas of shards of one rank are not FSDP; write a dp_shard_size above 1");
   if (shard < 1 || replicate < 1 || shard * replicate != r.world()) {

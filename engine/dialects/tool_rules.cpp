@@ -41,6 +41,30 @@ void derive_prefetch_order(Reading& r, std::string_view groups, std::string_view
 
 // --- Rules of several dialects
 
+std::int64_t derive_ring(Reading& r, std::string_view size, std::string_view rotate) {
+  const std::int64_t ranks = r.whole(size);
+  if (ranks < 1) {
+    r.refuse(size, "use a whole number of at least 1");
+    return 1;
+  }
+  if (ranks == 1) return ranks;
+  const std::string method = r.text(rotate);
+  if (method != "allgather" && method != "alltoall") {
+    r.refuse(rotate, "use allgather or alltoall");
+    return ranks;
+  }
+  r.set_key("ring_attention_size", fmt::to_string(ranks), size);
+  r.set_key("ring_rotate_method", method, rotate);
+  return ranks;
+}
+
+std::optional<std::string> ring_size(const Resolved& r) { return fmt::to_string(r.config.ring_attention_size); }
+
+std::optional<std::string> ring_rotation(const Resolved& r) {
+  if (r.config.ring_attention_size == 1) return std::nullopt;
+  return r.config.ring_rotate_method == sharding::RotateMethod::kAllToAll ? "alltoall" : "allgather";
+}
+
 void derive_batch(Reading& r, std::string_view micro, std::string_view accumulation, std::int64_t shared) {
   const std::int64_t ranks = r.world() / std::max<std::int64_t>(1, shared);
   const auto word = r.word_of("--micro-batch-size");

@@ -20,8 +20,13 @@ void derive_hook_modules(Reading& reading, std::string_view hooks, std::string_v
 // prefetch_order: list, where the list may differ from the order of registration.
 void derive_prefetch_order(Reading& reading, std::string_view groups, std::string_view forward,
                            std::string_view backward);
-// --micro-batch-size (set by its row) and --global-batch-size: micro x ranks x accumulation.
-// `shared`: how many ranks read the same samples.
+// PyTorch's ring, in the words of torchtitan and accelerate: its ranks, at least 1, and how keys and values rotate.
+std::int64_t derive_ring(Reading& reading, std::string_view size, std::string_view rotate);
+std::optional<std::string> ring_size(const Resolved& resolved);
+std::optional<std::string> ring_rotation(const Resolved& resolved);
+
+// --micro-batch-size (set by its row) and --global-batch-size: micro x ranks x accumulation. `shared`: how many ranks
+// read the same samples.
 void derive_batch(Reading& reading, std::string_view micro, std::string_view accumulation, std::int64_t shared = 1);
 // --train-iters of a number of epochs, where the number of samples is known.
 void derive_epochs(Reading& reading, std::string_view key, double epochs);

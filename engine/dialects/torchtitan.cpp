@@ -27,14 +27,8 @@ const Row kRows[] = {
         }),
     refused("parallelism.tensor_parallel_degree", "1", kParallel),
     refused("parallelism.pipeline_parallel_degree", "1", kParallel),
-    derived("parallelism.context_parallel_degree", "1", "ring_attention_size").written([](const Resolved& r) -> Said {
-      return fmt::to_string(r.config.ring_attention_size);
-    }),
-    derived("parallelism.context_parallel_rotate_method", "allgather", "ring_rotate_method")
-        .written([](const Resolved& r) -> Said {
-          if (r.config.ring_attention_size == 1) return std::nullopt;
-          return r.config.ring_rotate_method == sharding::RotateMethod::kAllToAll ? "alltoall" : "allgather";
-        }),
+    derived("parallelism.context_parallel_degree", "1", "ring_attention_size").written(ring_size),
+    derived("parallelism.context_parallel_rotate_method", "allgather", "ring_rotate_method").written(ring_rotation),
     refused("parallelism.expert_parallel_degree", "1", kParallel),
     unused("parallelism.enable_sequence_parallel"),
     refused("parallelism.enable_fsdp_symm_mem", "false", "symmetric memory is not built; write false"),
@@ -131,28 +125,12 @@ void derive_recompute(Reading& r) {
   r.set_key("recompute_every", option, kOption);
 }
 
-// Ranks that share a sequence: PyTorch's ring, whose keys and values are gathered by default.
-std::int64_t derive_context(Reading& r) {
-  constexpr std::string_view kDegree = "parallelism.context_parallel_degree",
-                             kRotate = "parallelism.context_parallel_rotate_method";
-  const std::int64_t ranks = r.whole(kDegree);
-  if (ranks < 1) {
-    r.refuse(kDegree, "use a whole number of at least 1");
-    return 1;
-  }
-  if (ranks == 1) return ranks;
-  const std::string rotate = r.text(kRotate);
-  if (rotate != "allgather" && rotate != "alltoall") r.refuse(kRotate, "use allgather or alltoall");
-  r.set_key("ring_attention_size", fmt::to_string(ranks), kDegree);
-  r.set_key("ring_rotate_method", rotate, kRotate);
-  return ranks;
-}
-
 void derive_sizes(Reading& r) {
   const std::int64_t shard = r.whole("parallelism.data_parallel_shard_degree");
   const std::int64_t replicas = r.whole("parallelism.data_parallel_replicate_degree");
   constexpr std::string_view kShard = "parallelism.data_parallel_shard_degree";
-  const std::int64_t context = derive_context(r);
+  const std::int64_t context =
+      derive_ring(r, "parallelism.context_parallel_degree", "parallelism.context_parallel_rotate_method");
   if (replicas < 1 || (r.knows_world() && (r.world() % (replicas * context) != 0 ||
                                            (shard > 0 && shard * replicas * context != r.world())))) {
     return r.refuse("parallelism.data_parallel_replicate_degree",

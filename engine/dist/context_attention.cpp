@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/comm/mesh.h"
 #include "engine/core/error.h"
 #include "engine/dist/operators.h"
 #include "engine/dist/shift_in_flight.h"
@@ -233,6 +234,10 @@ void check_heads(const Tensor& q, const Tensor& k, int ranks, const std::string&
 }
 
 }  // namespace
+
+Context context_of(const comm::DeviceMesh& mesh, RingKeys keys) {
+  return {.ulysses = {mesh.axis("ulysses").shared_group()}, .ring = {mesh.axis("ring").shared_group()}, .keys = keys};
+}
 
 Tensor context_attention(const Tensor& q, const Tensor& k, const Tensor& v, double scale, const ops::SegmentEnds& ends,
                          const Context& context, WholeAttention whole, const std::string& tag) {

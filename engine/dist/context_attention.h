@@ -20,6 +20,10 @@
 #include "engine/dist/context_layout.h"
 #include "engine/tensor/ops.h"
 
+namespace loom::comm {
+class DeviceMesh;
+}
+
 namespace loom::dist {
 
 enum class RingKeys : std::uint8_t {
@@ -37,6 +41,9 @@ struct Context {
   // This rank among all that share sequences.
   int rank() const { return ring.rank() * ulysses.size() + ulysses.rank(); }
 };
+
+// Over the axes "ring" and "ulysses" of a mesh.
+Context context_of(const comm::DeviceMesh& mesh, RingKeys keys = RingKeys::kPassed);
 
 // Attached by the author of a module that works on part of a sequence: the context is set where ranks share sequences
 // (sharding/context/share_sequences.h), and null otherwise.

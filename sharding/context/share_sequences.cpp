@@ -40,9 +40,7 @@ std::shared_ptr<const dist::Context> shared_context(comm::World& world, const Sh
   if (ring * ulysses == 1) return nullptr;
   const auto mesh = comm::DeviceMesh::create(
       world, {{"rest", world.size() / (ring * ulysses)}, {"ring", ring}, {"ulysses", ulysses}});
-  return std::make_shared<const dist::Context>(dist::Context{.ulysses = {mesh.axis("ulysses").shared_group()},
-                                                             .ring = {mesh.axis("ring").shared_group()},
-                                                             .keys = keys_of(sequences.rotate)});
+  return std::make_shared<const dist::Context>(dist::context_of(mesh, keys_of(sequences.rotate)));
 }
 
 void check_shares_sequences(nn::Module& model, const Fsdp2Config& config) {

@@ -4,7 +4,7 @@
 // World:   the built program; a Qwen3-MoE and a DeepSeek-V3 of two layers; 1 to 8 ranks.
 #include <gmock/gmock.h>
 
-#include "tests/support/program.h"
+#include "tests/cli/axes_program.h"
 
 namespace loom::test {
 namespace {
@@ -12,65 +12,18 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-class ContextParallel : public ::testing::Test {
+class ContextParallel : public AxesProgram {
  protected:
-  ContextParallel() {
-    folder.write(
-        "moe.yaml",
-        "model_type: qwen3_moe\nvocab_size: 256\nhidden_size: 16\nintermediate_size: 24\nnum_hidden_layers: 2\n"
-        "num_attention_heads: 4\nnum_key_value_heads: 2\nhead_dim: 8\nmax_position_embeddings: 32\n"
-        "rms_norm_eps: 1.0e-6\nnum_experts: 4\nnum_experts_per_tok: 2\nmoe_intermediate_size: 8\n"
-        "norm_topk_prob: true\ndecoder_sparse_step: 1\nmlp_only_layers: []\ntie_word_embeddings: false\n");
+  ContextParallel() : AxesProgram(4, 2, {"--eval-iters", "1", "--eval-interval", "2", "--held-out-fraction", "0.1"}) {
     folder.write("plain.yaml", kSharding);
   }
 
-  Words words(const std::string& sharding, int ranks, const std::string& model = "moe.yaml") const {
-    return {"--model-config",
-            model,
-            "--use-torch-fsdp2",
-            "--fsdp2-config-path",
-            sharding,
-            "--nproc-per-node",
-            std::to_string(ranks),
-            "--data-path",
-            "data",
-            "--seq-length",
-            "16",
-            "--global-batch-size",
-            "4",
-            "--lr",
-            "0.01",
-            "--eval-iters",
-            "1",
-            "--eval-interval",
-            "2",
-            "--held-out-fraction",
-            "0.1",
-            "--lr-decay-style",
-            "constant"};
-  }
-  std::vector<double> losses(const std::string& name, const Words& more) const {
-    const Outcome outcome = folder.run(Words{"train"} + more + Words{"--metrics-path", name});
-    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
-    std::vector<double> values;
-    for (const auto& line : folder.metrics(name)) {
-      if (line.contains("loss")) values.push_back(line.at("loss"));
-    }
-    return values;
-  }
   std::vector<double> with(const std::string& name, const std::string& keys, int ranks, const Words& more = {}) const {
     folder.write(name + ".yaml", kSharding + keys);
     return losses(name + ".jsonl", words(name + ".yaml", ranks) + Words{"--train-iters", "4"} + more);
   }
-  static void expect_near(const std::vector<double>& a, const std::vector<double>& b) {
-    ASSERT_EQ(a.size(), b.size());
-    for (std::size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], 2e-5) << i;
-  }
 
-  const std::string kSharding =
-      "sharding_size: auto\nsub_modules_to_wrap: [model.embed_tokens, \"model.layers.{*}\", lm_head]\n";
   const Words kFour = {"--train-iters", "4"};
-  ProgramFolder folder;
 };
 
 TEST_F(ContextParallel, TrainsAsRanksWithSequencesOfTheirOwn) {

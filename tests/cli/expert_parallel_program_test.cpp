@@ -5,64 +5,22 @@
 #include <cmath>
 #include <gmock/gmock.h>
 
-#include "tests/support/program.h"
+#include "tests/cli/axes_program.h"
 
 namespace loom::test {
 namespace {
 
 using ::testing::HasSubstr;
 
-class ExpertParallel : public ::testing::Test {
+class ExpertParallel : public AxesProgram {
  protected:
-  ExpertParallel() {
-    folder.write(
-        "moe.yaml",
-        "model_type: qwen3_moe\nvocab_size: 256\nhidden_size: 16\nintermediate_size: 24\nnum_hidden_layers: 2\n"
-        "num_attention_heads: 2\nnum_key_value_heads: 1\nhead_dim: 8\nmax_position_embeddings: 32\n"
-        "rms_norm_eps: 1.0e-6\nnum_experts: 4\nnum_experts_per_tok: 2\nmoe_intermediate_size: 8\n"
-        "norm_topk_prob: true\ndecoder_sparse_step: 1\nmlp_only_layers: []\ntie_word_embeddings: false\n");
+  ExpertParallel() : AxesProgram(2, 1, {"--eval-iters", "0"}) {
     folder.write("whole.yaml", kSharding);
     folder.write("shared.yaml", kSharding + kShared);
     folder.write("copies.yaml", kSharding + kShared + "reshard_local_experts: false\n");
   }
 
-  Words words(const std::string& sharding, int ranks) const {
-    return {"--model-config",
-            "moe.yaml",
-            "--use-torch-fsdp2",
-            "--fsdp2-config-path",
-            sharding,
-            "--nproc-per-node",
-            std::to_string(ranks),
-            "--data-path",
-            "data",
-            "--seq-length",
-            "16",
-            "--global-batch-size",
-            "4",
-            "--lr",
-            "0.01",
-            "--eval-iters",
-            "0",
-            "--lr-decay-style",
-            "constant"};
-  }
-  std::vector<double> losses(const std::string& name, const Words& more) const {
-    const Outcome outcome = folder.run(Words{"train"} + more + Words{"--metrics-path", name});
-    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
-    std::vector<double> values;
-    for (const auto& line : folder.metrics(name)) values.push_back(line.at("loss"));
-    return values;
-  }
-  static void expect_near(const std::vector<double>& a, const std::vector<double>& b) {
-    ASSERT_EQ(a.size(), b.size());
-    for (std::size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], 2e-5) << i;
-  }
-
-  const std::string kSharding =
-      "sharding_size: auto\nsub_modules_to_wrap: [model.embed_tokens, \"model.layers.{*}\", lm_head]\n";
   const std::string kShared = "expert_parallel_size: 2\nmoe_modules: [\"model.layers.{*}.mlp.experts\"]\n";
-  ProgramFolder folder;
 };
 
 TEST_F(ExpertParallel, TrainsAsExpertsThatEveryRankHas) {

@@ -81,9 +81,8 @@ Results on_one_rank(const Sequences& of) {
 }
 
 Context context_of(comm::World& world, const Sequences& of) {
-  const auto mesh = comm::DeviceMesh::create(world, {{"ring", of.degrees.ring}, {"ulysses", of.degrees.ulysses}});
-  return {
-      .ulysses = {mesh.axis("ulysses").shared_group()}, .ring = {mesh.axis("ring").shared_group()}, .keys = of.keys};
+  return dist::context_of(comm::DeviceMesh::create(world, {{"ring", of.degrees.ring}, {"ulysses", of.degrees.ulysses}}),
+                          of.keys);
 }
 
 double largest_distance(const test::Doubles& a, const test::Doubles& b) {

@@ -34,12 +34,13 @@ constexpr Algorithm kAll[] = {Algorithm::kUlysses, Algorithm::kRing, Algorithm::
 
 // Attention forward and backward on half of the tokens.
 void step(comm::World& world, Algorithm algorithm) {
-  const auto mesh = comm::DeviceMesh::create(world, {{"one", 1}, {"cp", kRanks}});
-  const Channel one{mesh.axis("one").shared_group()}, all{mesh.axis("cp").shared_group()};
-  Context context{.ulysses = one, .ring = all};
-  if (algorithm == Algorithm::kUlysses) std::swap(context.ulysses, context.ring);
-  if (algorithm == Algorithm::kRegathered) context.keys = RingKeys::kRegathered;
-  if (algorithm == Algorithm::kGathered) context.keys = RingKeys::kGathered;
+  const bool ulysses = algorithm == Algorithm::kUlysses;
+  const auto mesh =
+      comm::DeviceMesh::create(world, {{"ring", ulysses ? 1 : kRanks}, {"ulysses", ulysses ? kRanks : 1}});
+  RingKeys keys = RingKeys::kPassed;
+  if (algorithm == Algorithm::kRegathered) keys = RingKeys::kRegathered;
+  if (algorithm == Algorithm::kGathered) keys = RingKeys::kGathered;
+  const Context context = context_of(mesh, keys);
   const auto input = [&](std::int64_t heads) {
     const Tensor x = Tensor::zeros({kRows, kTokens / kRanks, heads, kDim}, DType::kF32);
     x.set_requires_grad(true);
