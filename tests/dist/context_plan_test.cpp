@@ -22,7 +22,8 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr std::int64_t kRows = 1, kTokens = 64, kHeads = 4, kKvHeads = 2, kDim = 8, kRanks = 2;
+constexpr int kRanks = 2;
+constexpr std::int64_t kRows = 1, kTokens = 64, kHeads = 4, kKvHeads = 2, kDim = 8;
 constexpr std::int64_t kElement = 4;  // fp32
 
 Tensor whole(const Tensor& q, const Tensor& k, const Tensor& v, double scale, const ops::SegmentEnds& ends) {
