@@ -136,7 +136,9 @@ std::vector<RecomputedModule> recomputed_of(nn::Module& model, const Fsdp2Config
 SharedExperts shared_experts(nn::Module& model, const Fsdp2Config& config, const ModelTree& tree,
                              ResolvedFsdp2Config& resolved) {
   SharedExperts experts{listed_modules(model, config.moe_modules, tree, resolved.warnings, resolved.written_as),
-                        config.expert_parallel_size, config.reshard_local_experts};
+                        config.expert_parallel_size,
+                        config.reshard_local_experts,
+                        {config.moe_token_dispatcher_type, config.moe_shared_expert_overlap}};
   if (experts.paths.empty() && experts.ranks > 1) {
     config_error(
         "{}: expert_parallel_size is {}, but no module is listed in moe_modules; list the modules of experts, "
@@ -262,7 +264,8 @@ void parallelize(nn::Module& model, const ResolvedFsdp2Config& resolved, const F
   recompute_modules(model, resolved.recomputed, recompute);
   offload_activations(model, resolved.offloaded, resolved.pin_memory, offload);
   for (const nn::ChunkMbsOptions& module : resolved.chunked) nn::chunk_mbs(*model.find(module.path), module);
-  if (options.expert_axes) share_experts(model, resolved.experts.paths, *options.expert_axes->parts);
+  if (options.expert_axes)
+    share_experts(model, resolved.experts.paths, *options.expert_axes->parts, resolved.experts.sharing);
   if (options.context) share_sequences(model, options.context);
   wrap_groups(model, resolved.groups, options);
   FullyShardOptions root = options;

@@ -34,6 +34,7 @@
 #include "engine/nn/module.h"
 #include "sharding/config/effective_config.h"
 #include "sharding/config/fsdp2_config.h"
+#include "sharding/expert/expert_module.h"
 #include "sharding/policy.h"
 
 namespace loom::sharding {
@@ -53,6 +54,7 @@ struct SharedExperts {
   std::vector<std::string> paths;  // of moe_modules, in pre-order of registration
   int ranks = 1;                   // that share one set of experts
   bool shards = true;              // over the ranks that have the same experts; false: these keep copies
+  ExpertSharing sharing;
 };
 
 // Sequences that ranks share.

@@ -91,19 +91,25 @@ Tensor loss_of_output(const nn::Value& output, const nn::Module& model) {
       model.type_name());
 }
 
-// Calls the model; the loss is `cross_entropy` of its output, and of its routers' loss if it has one.
+// Calls the model; the loss is `cross_entropy` of its output, and of its routers' losses if it has some.
 ForwardResult with_router_loss(nn::Module& model, nn::Args args,
                                std::function<Tensor(const nn::Value&)> cross_entropy) {
-  const auto routers = model.attachment<nn::RouterLoss>();
+  const auto routers = nn::router_loss_of(model);
   if (routers == nullptr) return {model.call(std::move(args)), std::move(cross_entropy)};
   args.named.emplace_back("router_loss", true);
   const auto loss_func = [cross_entropy = std::move(cross_entropy), routers](nn::Value output) -> Loss {
     nn::ValueList parts = output.list();
     output = {};
-    const Tensor of_routers = parts[1];
-    const Tensor of_targets = cross_entropy(std::exchange(parts[0], {}));
-    return {ops::add(of_targets, ops::scale(ops::cast(of_routers, of_targets.dtype()), routers->coefficient)),
-            {{"cross_entropy", of_targets.item()}, {"router_aux_loss", of_routers.item()}}};
+    Tensor sum = cross_entropy(std::exchange(parts[0], {}));
+    Loss loss{sum, {{"cross_entropy", sum.item()}}};
+    for (std::size_t i = 0; i < routers->terms.size(); ++i) {
+      const auto& [name, coefficient] = routers->terms[i];
+      const Tensor term = parts[i + 1];
+      sum = ops::add(sum, ops::scale(ops::cast(term, sum.dtype()), coefficient));
+      loss.reports.emplace_back(name, term.item());
+    }
+    loss.loss = sum;
+    return loss;
   };
   return {model.call(std::move(args)), loss_func};
 }

@@ -36,7 +36,8 @@ const Row kRows[] = {
       return key_text(r, "moe_modules");
     }),
     unused("parallel.ep_plan.use_npu_fused_ops", "true"),
-    unused("parallel.ep_plan.dispatcher", "alltoall"),
+    derived("parallel.ep_plan.dispatcher", "alltoall", "moe_token_dispatcher_type")
+        .written([](const Resolved& r) -> Said { return key_text(r, "moe_token_dispatcher_type"); }),
     unused("parallel.ep_plan.apply_efsdp_modules", "[]"),
     unused("parallel.tp_plan.colwise_parallel", "[]"),
     unused("parallel.tp_plan.rowwise_parallel", "[]"),
@@ -349,6 +350,8 @@ void derive_parallel(Reading& r) {
   }
   derive_experts(r, "parallel.expert_parallel_size", "parallel.expert_fully_shard_parallel_size",
                  "parallel.ep_plan.apply_modules");
+  constexpr std::string_view kDispatcher = "parallel.ep_plan.dispatcher";
+  if (r.text(kDispatcher) == "allgather") r.set_key("moe_token_dispatcher_type", "allgather", kDispatcher);
   derive_hook_modules(r, "parallel.fsdp_plan.hook_modules", "parallel.fsdp_plan.apply_modules");
   derive_prefetch_order(r, "parallel.fsdp_plan.apply_modules", "parallel.fsdp_plan.num_to_forward_prefetch",
                         "parallel.fsdp_plan.num_to_backward_prefetch");

@@ -7,8 +7,8 @@
 
 #include "engine/comm/mesh.h"
 #include "engine/core/error.h"
+#include "engine/dist/exchange_in_flight.h"
 #include "engine/dist/operators.h"
-#include "engine/dist/shift_in_flight.h"
 #include "engine/tensor/autograd.h"
 #include "engine/tensor/ops/attention_parts.h"
 #include "engine/tensor/ops/general.h"
@@ -119,7 +119,7 @@ class Round {
       kv_ = all_.rows(owner(step) * 2 * rows_, 2 * rows_);
     } else {
       if (step > 0) kv_ = next_->wait();
-      if (step + 1 < ring_.size()) next_.emplace(kv_, ring_, tag_);
+      if (step + 1 < ring_.size()) next_.emplace(ExchangeInFlight::shift(kv_, ring_, tag_));
     }
     return {kv_.rows(0, rows_), kv_.rows(rows_, rows_)};
   }
@@ -130,7 +130,7 @@ class Round {
   const std::int64_t rows_;
   Tensor kv_;
   Tensor all_;
-  std::optional<ShiftInFlight> next_;  // on its way while this step computes
+  std::optional<ExchangeInFlight> next_;  // on its way while this step computes
 };
 
 Grads ring_backward(const Saved& saved, const Tensor& dout, double scale, const Zigzag& zigzag, const Context& context,
@@ -142,14 +142,14 @@ Grads ring_backward(const Saved& saved, const Tensor& dout, double scale, const 
   Round round(k, v, context, tag);
   Shape both = k.shape();
   both[0] *= 2;
-  std::optional<ShiftInFlight> travelling;
+  std::optional<ExchangeInFlight> travelling;
   for (int step = 0; step < context.ring.size(); ++step) {
     const auto [keys, values] = round.of_step(step);
     Tensor own = ops::sums_like(both, k.dtype());
     over.add(keys, values, pieces_of(zigzag, context.ring.rank(), round.owner(step)), own.rows(0, rows),
              own.rows(rows, rows));
     if (travelling) own = ops::add(travelling->wait(), own);
-    travelling.emplace(std::move(own), context.ring, tag + " gradients");
+    travelling.emplace(ExchangeInFlight::shift(std::move(own), context.ring, tag + " gradients"));
   }
   const Tensor gradients = travelling->wait();
   return {over.finish(), ops::rounded_to(k.dtype(), gradients.rows(0, rows)),

@@ -9,6 +9,7 @@
 
 #include "engine/core/error.h"
 #include "engine/device/device.h"
+#include "engine/dist/exchange_in_flight.h"
 #include "engine/tensor/autograd.h"
 #include "engine/tensor/ops/general.h"
 
@@ -80,28 +81,15 @@ void check_rows(const Tensor& x, const RowCounts& rows, int ranks) {
 
 // --- What moves, unrecorded
 
+// On the compute stream.
+Tensor arrived(const Exchange& exchange, const Channel& channel, const std::string& tag) {
+  communicate(exchange.name, exchange.kind, exchange.bytes, exchange.received_bytes, channel, tag,
+              [run = exchange.run, lane = channel.lane] { run(lane); });
+  return exchange.received;
+}
+
 Tensor exchanged(const Tensor& x, const RowCounts& rows, const Channel& channel, const std::string& tag) {
-  const Tensor y = Tensor::empty(with_size(x.shape(), 0, sum_of(rows.received)), x.dtype());
-  const std::int64_t row_bytes = x.shape().row_elems() * element_bytes(x.dtype());
-  const auto own = static_cast<std::size_t>(channel.rank());
-  const std::int64_t others = channel.size() - 1;
-  const std::int64_t sent = x.nbytes() - rows.sent[own] * row_bytes;
-  const std::int64_t received = y.nbytes() - rows.received[own] * row_bytes;
-  const std::int64_t bytes = std::max(sent, received) * (others + 1) / others;
-  communicate("all_to_all", CollectiveKind::kAllToAll, bytes, received, channel, tag, [&] {
-    std::vector<comm::Outgoing> sends;
-    std::vector<comm::Incoming> receives;
-    std::int64_t from = 0, to = 0;
-    for (std::size_t i = 0; i < rows.sent.size(); ++i) {
-      const std::int64_t sent_bytes = rows.sent[i] * row_bytes, received_bytes = rows.received[i] * row_bytes;
-      sends.push_back({at(x, from), static_cast<std::size_t>(sent_bytes)});
-      receives.push_back({at(y, to), static_cast<std::size_t>(received_bytes)});
-      from += sent_bytes;
-      to += received_bytes;
-    }
-    channel.ranks->all_to_all(channel.lane, sends, receives, tag);
-  });
-  return y;
+  return arrived(exchange_of_rows(x, rows, channel, tag), channel, tag);
 }
 
 Tensor gathered(const Tensor& x, const Channel& channel, const std::string& tag) {
@@ -133,16 +121,8 @@ Tensor reduced(const Tensor& x, const Channel& channel, const std::string& tag) 
   return y;
 }
 
-// `distance` is in [1, N).
 Tensor shifted(const Tensor& x, int distance, const Channel& channel, const std::string& tag) {
-  const Tensor y = Tensor::empty(x.shape(), x.dtype());
-  communicate("send_recv", CollectiveKind::kSendRecv, x.nbytes(), x.nbytes(), channel, tag, [&] {
-    const auto bytes = static_cast<std::size_t>(x.nbytes());
-    const int ranks = channel.size();
-    channel.ranks->send_recv(channel.lane, (channel.rank() + distance) % ranks, {x.raw(), bytes},
-                             (channel.rank() + ranks - distance) % ranks, {y.raw(), bytes}, tag);
-  });
-  return y;
+  return arrived(exchange_around(x, distance, channel, tag), channel, tag);
 }
 
 // --- Dims
@@ -187,6 +167,38 @@ Tensor all_to_all(const Tensor& x, const RowCounts& rows, const Channel& channel
       [back = RowCounts{rows.received, rows.sent}, channel, tag](Saved, const Grads& grads, const Needs&) -> Grads {
         return {exchanged(grads[0], back, channel, tag)};
       });
+  return y;
+}
+
+PendingRows::PendingRows(const Tensor& x, const RowCounts& rows, const Channel& channel, const std::string& tag)
+    : back_{rows.received, rows.sent}, channel_(channel), tag_(tag) {
+  check_rows(x, rows, channel.size());
+  if (channel.size() == 1) {
+    rows_ = x;
+    return;
+  }
+  there_ = std::make_unique<ExchangeInFlight>(x, exchange_of_rows(x, rows, channel, tag), channel, tag);
+  way_back_ = std::make_shared<std::unique_ptr<ExchangeInFlight>>();
+  rows_ = there_->received();
+  autograd::record("all_to_all", {x}, {}, {rows_}, [back = way_back_](Saved, const Grads&, const Needs&) -> Grads {
+    return {std::exchange(*back, nullptr)->wait()};
+  });
+}
+
+PendingRows::~PendingRows() = default;
+
+Tensor PendingRows::wait() {
+  if (there_ == nullptr) return rows_;
+  there_->wait();
+  there_.reset();
+  const Tensor y = rows_.view(rows_.shape());
+  autograd::record("all_to_all_wait", {rows_}, {}, {y},
+                   [back = way_back_, counts = back_, channel = channel_, tag = tag_](Saved, const Grads& grads,
+                                                                                      const Needs&) -> Grads {
+                     *back = std::make_unique<ExchangeInFlight>(
+                         grads[0], exchange_of_rows(grads[0], counts, channel, tag), channel, tag);
+                     return {(*back)->received()};
+                   });
   return y;
 }
 

@@ -18,6 +18,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -46,6 +47,29 @@ struct RowCounts {
 // x [sum of sent, ...] -> [sum of received, ...]: the first rows go to rank 0, the next ones to rank 1, ...; the result
 // begins with the rows of rank 0. Rank p's sent[r] is this rank's received[p]: CommError where it is not.
 Tensor all_to_all(const Tensor& x, const RowCounts& rows, const Channel& channel, const std::string& tag);
+
+class ExchangeInFlight;
+
+// The same on a stream of its own, beside what the compute stream is given before wait(): in backward the way back runs
+// beside the backward of that. Nobody writes to x before.
+class PendingRows {
+ public:
+  PendingRows(const Tensor& x, const RowCounts& rows, const Channel& channel, const std::string& tag);
+  ~PendingRows();
+  PendingRows(const PendingRows&) = delete;
+  PendingRows& operator=(const PendingRows&) = delete;
+
+  // all_to_all(x, ...). Once.
+  Tensor wait();
+
+ private:
+  const RowCounts back_;
+  const Channel channel_;
+  const std::string tag_;
+  Tensor rows_;  // on their way
+  std::unique_ptr<ExchangeInFlight> there_;
+  std::shared_ptr<std::unique_ptr<ExchangeInFlight>> way_back_;  // in backward
+};
 
 // Cuts `split_dim` into N equal parts, one a rank, and joins what arrives along `join_dim`, rank 0's first. Ulysses:
 // [B,S/N,H,D] with split_dim 2 and join_dim 1 -> [B,S,H/N,D].

@@ -114,6 +114,39 @@ const ChoiceWords<objective::LossReduction>& choice_words() {
 }
 
 template <>
+const ChoiceWords<train::ContextParallelAlgo>& choice_words() {
+  using enum train::ContextParallelAlgo;
+  static const ChoiceWords<train::ContextParallelAlgo> words{{"megatron_cp_algo", kRing},
+                                                             {"ulysses_cp_algo", kUlysses},
+                                                             {"hybrid_cp_algo", kHybrid},
+                                                             {"kvallgather_cp_algo", kKvAllGather}};
+  return words;
+}
+
+template <>
+const ChoiceWords<sharding::TokenDispatcher>& choice_words() {
+  using enum sharding::TokenDispatcher;
+  static const ChoiceWords<sharding::TokenDispatcher> words{
+      {"alltoall", kAllToAll}, {"alltoall_seq", kAllToAll}, {"flex", kAllToAll}, {"allgather", kAllGather}};
+  return words;
+}
+
+template <>
+const ChoiceWords<models::LoadBalancing>& choice_words() {
+  using enum models::LoadBalancing;
+  static const ChoiceWords<models::LoadBalancing> words{
+      {"none", kNone}, {"softmax_topk", kNone}, {"aux_loss", kAuxLoss}, {"seq_aux_loss", kSeqAuxLoss}};
+  return words;
+}
+
+template <>
+const ChoiceWords<models::TokenDropPolicy>& choice_words() {
+  using enum models::TokenDropPolicy;
+  static const ChoiceWords<models::TokenDropPolicy> words{{"probs", kProbs}, {"position", kPosition}};
+  return words;
+}
+
+template <>
 const ChoiceWords<sharding::RecomputeKeep>& choice_words() {
   using enum sharding::RecomputeKeep;
   static const ChoiceWords<sharding::RecomputeKeep> words{{"none", kNone},

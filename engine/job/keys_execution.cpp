@@ -18,16 +18,20 @@ void add_execution_keys(std::vector<Key>& table) {
               "--expert-model-parallel-size", 1,
               "Ranks that share one set of experts; replaces expert_parallel_size of the file, whose moe_modules are model.layers.{*}.mlp.experts unless it says others")
               .from("that of the file"),
+          choice<&Job::parallel, &Parallel::moe_token_dispatcher_type>(
+              "--moe-token-dispatcher-type",
+              "How tokens reach the experts of other ranks; replaces moe_token_dispatcher_type of the file")
+              .from("that of the file"),
+          toggle<&Job::parallel, &Parallel::moe_shared_expert_overlap>(
+              "--moe-shared-expert-overlap",
+              "The expert of every token runs beside the exchange of tokens; as moe_shared_expert_overlap of the file"),
           whole<&Job::parallel, &Parallel::context_parallel_size>(
               "--context-parallel-size", 1,
               "Ranks that share a sequence; replaces ulysses_parallel_size and ring_attention_size of the file")
               .from("that of the file"),
-          one_of<&Job::parallel, &Parallel::context_parallel_algo>(
+          choice<&Job::parallel, &Parallel::context_parallel_algo>(
               "--context-parallel-algo",
-              [] {
-                return Texts{"megatron_cp_algo", "ulysses_cp_algo", "hybrid_cp_algo", "kvallgather_cp_algo"};
-              },
-              "Of --context-parallel-size: a ring, exchanged heads, both, or gathered keys and values"),
+              "Of --context-parallel-size: a ring (the default), exchanged heads, both, or gathered keys and values"),
           whole<&Job::parallel, &Parallel::ulysses_degree_in_cp>("--ulysses-degree-in-cp", 1,
                                                                  "Ranks of hybrid_cp_algo that exchange heads")
               .from("none"),

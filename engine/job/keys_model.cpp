@@ -2,6 +2,10 @@
 
 namespace loom::job {
 
+namespace {
+using E = models::ExpertOptions;
+}
+
 void add_model_keys(std::vector<Key>& table) {
   add_under(
       "Model",
@@ -24,6 +28,38 @@ void add_model_keys(std::vector<Key>& table) {
           toggle<&Job::model, &Model::init_model_with_meta_device>(
               "--init-model-with-meta-device",
               "Accepted for MindSpeed's scripts; models are always built on the meta device"),
+      },
+      table);
+  add_under(
+      "Experts",
+      {
+          choice<&Job::model, &Model::experts, &E::load_balancing>(
+              "--moe-router-load-balancing-type",
+              "Load-balancing loss of the routers: over the tokens of a micro-batch, or of each sequence")
+              .saved(),
+          real<&Job::model, &Model::experts, &E::aux_loss_coeff>("--moe-aux-loss-coeff", kFromZero,
+                                                                 "Coefficient of that loss; 0: none")
+              .saved(),
+          real<&Job::model, &Model::experts, &E::z_loss_coeff>(
+              "--moe-z-loss-coeff", kFromZero, "Coefficient of the routers' z-loss, which keeps their logits small")
+              .saved(),
+          real<&Job::model, &Model::experts, &E::capacity_factor>(
+              "--moe-expert-capacity-factor", kFromZero,
+              "An expert takes at most tokens * k / experts * X of a rank's micro-batch; the others are dropped. 0: no limit")
+              .saved(),
+          toggle<&Job::model, &Model::experts, &E::pad_expert_input_to_capacity>(
+              "--moe-pad-expert-input-to-capacity", "Every expert computes as many rows as its capacity")
+              .saved(),
+          choice<&Job::model, &Model::experts, &E::drop_policy>(
+              "--moe-token-drop-policy", "Tokens that an expert keeps: those of largest weight, or the first")
+              .saved(),
+          toggle<&Job::model, &Model::experts, &E::enable_expert_bias>(
+              "--moe-router-enable-expert-bias",
+              "After each step, correct the choices of a router with sigmoid scores towards equal loads")
+              .saved(),
+          real<&Job::model, &Model::experts, &E::bias_update_rate>("--moe-router-bias-update-rate", kFromZero,
+                                                                   "Size of that correction")
+              .saved(),
       },
       table);
   add_under(

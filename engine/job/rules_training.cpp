@@ -35,6 +35,19 @@ void add_model_rules(std::vector<Rule>& table) {
        [](const Job& job) { return !job.model.lora.on(); },
        "{flag} is given, but the model has no adapters; add --lora-target-modules NAME ... or --lora-load DIR, or "
        "remove it"},
+      {{"--moe-pad-expert-input-to-capacity", "--moe-token-drop-policy"},
+       [](const Job& job) { return job.model.experts.capacity_factor == 0; },
+       "{flag} is of experts with a capacity; add --moe-expert-capacity-factor X, or remove it"},
+      {{"--moe-router-bias-update-rate"},
+       [](const Job& job) { return !job.model.experts.enable_expert_bias; },
+       "{flag} is of --moe-router-enable-expert-bias; add that, or remove it"},
+      {{"--moe-aux-loss-coeff"},
+       [](const Job& job) {
+         return job.model.experts.aux_loss_coeff > 0 &&
+                job.model.experts.load_balancing == models::LoadBalancing::kNone;
+       },
+       "--moe-aux-loss-coeff is {--moe-aux-loss-coeff}, and --moe-router-load-balancing-type none has no such loss; write "
+       "aux_loss or seq_aux_loss, or 0"},
       {{"--lora-target-modules", "--lora-modules-to-save"},
        [](const Job& job) { return job.model.lora.load.has_value(); },
        "--lora-load is {--lora-load}, whose configuration has the modules, and {flag} is given too; remove one of them"},

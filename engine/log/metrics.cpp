@@ -42,6 +42,7 @@ class Line {
     json_[keys::kPeakMemoryBytes] = Json::object();
     for (const auto& [category, bytes] : metrics.peak_memory_bytes) json_[keys::kPeakMemoryBytes][category] = bytes;
     json_[keys::kPeakHostMemoryBytes] = metrics.peak_host_memory_bytes;
+    if (!metrics.expert_tokens.empty()) json_[keys::kExpertTokens] = metrics.expert_tokens;
     if (metrics.held_out_loss) add({*metrics.held_out_loss, metrics.held_out_reports});
     for (const auto& [name, value] : metrics.reports) json_[keys::kReports][name] = number(name, value);
     if (figures.zeros_in_grad) json_[keys::kNumZerosInGrad] = zeros(figures.zeros_in_grad(), metrics.skipped);

@@ -5,7 +5,8 @@
 //           last key only if evaluated. If the loss function reports figures of its own, "reports": {"name": 1.5}
 //           is the last key, and "held_out_reports", of the same form, follows "held_out_loss".
 //           Under a loss scale, "loss_scale": 65536.0 follows "lr", and "skipped": true follows that in a step without
-//           update, whose "grad_norm" is null without a warning.
+//           update, whose "grad_norm" is null without a warning. Of a model with experts, "expert_tokens": [512, 498]
+//           follows the peaks.
 //           A number that is not finite is null, and one warning is logged for a whole run. Keys always have this
 //           order.
 // Earlier   lines of an earlier run are kept: a new run moves them to metrics.1.jsonl (the first free number)

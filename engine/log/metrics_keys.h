@@ -17,6 +17,7 @@ inline constexpr const char* kSkipped = "skipped";
 inline constexpr const char* kTokensPerSecond = "tokens_per_second";
 inline constexpr const char* kPeakMemoryBytes = "peak_memory_bytes";
 inline constexpr const char* kPeakHostMemoryBytes = "peak_host_memory_bytes";
+inline constexpr const char* kExpertTokens = "expert_tokens";
 inline constexpr const char* kReports = "reports";
 inline constexpr const char* kHeldOutLoss = "held_out_loss";
 inline constexpr const char* kHeldOutReports = "held_out_reports";

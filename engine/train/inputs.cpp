@@ -11,6 +11,7 @@
 #include "engine/train/memory_rules.h"
 #include "engine/train/recompute_flags.h"
 #include "engine/train/swap_rules.h"
+#include "models/decoder/expert_slot.h"
 #include "models/hf/hf_folder.h"
 #include "models/hf/transformers_model.h"
 #include "models/mixin/fsdp2_mixin.h"
@@ -233,6 +234,7 @@ std::shared_ptr<nn::Module> provide_tuned_model(const TrainSections& arguments, 
                                                 const Tuning& tuning) {
   auto model = provide_model(arguments, callbacks);
   apply_tuning(models::sharded_module(*model), tuning);
+  models::apply_expert_options(*model, arguments.model.experts);
   return model;
 }
 
@@ -247,6 +249,7 @@ TrainingInputs read_inputs(const TrainSections& arguments, const PretrainCallbac
   load_sharding(arguments, edit, inputs);
   inputs.tuning = tuning_of(arguments.model, arguments.parallel, inputs.fsdp2_config ? &*inputs.fsdp2_config : nullptr);
   inputs.said = apply_tuning(sharded, inputs.tuning);
+  models::apply_expert_options(*model, arguments.model.experts);
   resolve_sharding(arguments, sharded, inputs);
   check_swap(arguments.swap, inputs);
   if (arguments.model.init_from_hf_path) {

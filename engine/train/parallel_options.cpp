@@ -8,6 +8,20 @@
 namespace loom::train {
 namespace {
 
+void dispatch_tokens(const ParallelOptions& options, sharding::Fsdp2Config& config) {
+  const auto place = [&](const char* key, std::string flag) {
+    const config::SourceMark mark{std::move(flag)};
+    config.places.insert_or_assign(key, config::Place{mark, mark});
+  };
+  if (options.moe_token_dispatcher_type) {
+    config.moe_token_dispatcher_type = *options.moe_token_dispatcher_type;
+    place("moe_token_dispatcher_type", "--moe-token-dispatcher-type");
+  }
+  if (!options.moe_shared_expert_overlap) return;
+  config.moe_shared_expert_overlap = true;
+  place("moe_shared_expert_overlap", "--moe-shared-expert-overlap");
+}
+
 void share_experts(const ParallelOptions& options, sharding::Fsdp2Config& config) {
   if (options.expert_model_parallel_size == 0) return;
   const std::string flag = fmt::format("--expert-model-parallel-size {}", options.expert_model_parallel_size);
@@ -23,8 +37,8 @@ void share_experts(const ParallelOptions& options, sharding::Fsdp2Config& config
 // Ranks of Ulysses among those that share a sequence.
 int ulysses_ranks(const ParallelOptions& options) {
   const int ranks = options.context_parallel_size, asked = options.ulysses_degree_in_cp;
-  if (options.context_parallel_algo == "ulysses_cp_algo") return ranks;
-  if (options.context_parallel_algo != "hybrid_cp_algo") return 1;
+  if (options.context_parallel_algo == ContextParallelAlgo::kUlysses) return ranks;
+  if (options.context_parallel_algo != ContextParallelAlgo::kHybrid) return 1;
   if (asked > 1 && asked < ranks && ranks % asked == 0) return asked;
   config_error(
       "--context-parallel-algo hybrid_cp_algo: --ulysses-degree-in-cp is {}, of --context-parallel-size {}; use a "
@@ -36,7 +50,7 @@ void share_sequences(const ParallelOptions& options, sharding::Fsdp2Config& conf
   if (options.context_parallel_size == 0) return;
   config.ulysses_parallel_size = ulysses_ranks(options);
   config.ring_attention_size = options.context_parallel_size / config.ulysses_parallel_size;
-  if (options.context_parallel_algo == "kvallgather_cp_algo") {
+  if (options.context_parallel_algo == ContextParallelAlgo::kKvAllGather) {
     config.ring_rotate_method = sharding::RotateMethod::kKvAllGather;
   }
   const config::SourceMark mark{fmt::format("--context-parallel-size {}", options.context_parallel_size)};
@@ -51,6 +65,7 @@ sharding::Fsdp2Config read_sharding(const ParallelOptions& options) {
   sharding::Fsdp2Config config =
       options.fsdp2_config ? *options.fsdp2_config : sharding::load_fsdp2_config(*options.fsdp2_config_path);
   share_experts(options, config);
+  dispatch_tokens(options, config);
   share_sequences(options, config);
   return config;
 }

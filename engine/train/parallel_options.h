@@ -1,6 +1,7 @@
 // ParallelOptions: how a job is sharded: its fsdp2_config.yaml, and the flags beside keys of that file.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -9,12 +10,21 @@
 
 #include "models/decoder/layer_recompute_options.h"
 #include "sharding/config/recomputed_module.h"
+#include "sharding/config/token_dispatcher.h"
 
 namespace loom::sharding {
 struct Fsdp2Config;
 }
 
 namespace loom::train {
+
+// Of ranks that share a sequence.
+enum class ContextParallelAlgo : std::uint8_t {
+  kRing,
+  kUlysses,
+  kHybrid,
+  kKvAllGather,
+};
 
 struct ParallelOptions {
   bool use_torch_fsdp2 = false;
@@ -24,10 +34,13 @@ struct ParallelOptions {
   std::shared_ptr<const sharding::Fsdp2Config> fsdp2_config;
   int expert_model_parallel_size = 0;  // replaces expert_parallel_size of that file; 0: not given
   // Ranks that share a sequence, how, and how many of them by Ulysses of a hybrid; replace ulysses_parallel_size,
-  // ring_attention_size and ring_rotate_method of that file. 0 and empty: not given.
+  // ring_attention_size and ring_rotate_method of that file. 0: not given.
   int context_parallel_size = 0;
-  std::string context_parallel_algo;
+  std::optional<ContextParallelAlgo> context_parallel_algo;  // none: kRing
   int ulysses_degree_in_cp = 0;
+  // Replace the keys of that file with these names; none and false: not given.
+  std::optional<sharding::TokenDispatcher> moe_token_dispatcher_type;
+  bool moe_shared_expert_overlap = false;
   std::vector<double> expert_load;  // of plans: models::ExpertLoad
   bool bf16 = false;                // --bf16 of launch scripts: the file has to say param_dtype: bf16
   // Recompute of a decoder's layers, and the names of the flags that ask for it: refused beside recompute_modules of

@@ -21,7 +21,7 @@
 
 namespace loom::train {
 
-Update::Update(Of of) : of_(std::move(of)), schedule_(schedule_of(of_.schedule)) {
+Update::Update(Of of) : of_(std::move(of)), expert_loads_(of_.model), schedule_(schedule_of(of_.schedule)) {
   ParameterRules rules = parameter_rules(of_.options, of_.saved);
   said_ = std::move(rules.said);
   nn::GroupOptions grouping = grouping_of(of_.options);
@@ -165,6 +165,7 @@ void Update::take(TrainState& state, StepMetrics& metrics) {
   }
   metrics.grad_norm = without_nan_sign(metrics.grad_norm);
   optimizer_->zero_grad();
+  expert_loads_.end_step(of_.loss_axis, metrics);
   metrics.next_lr = schedule_.lr.at(state.schedule_samples);
   if (!scaler_) return;
   scaler_->update(metrics.skipped);

@@ -1,5 +1,5 @@
 // Update: the work after the backward of a step on a rank: the gradient norm, the loss scale, clipping, the optimizer's
-// step, and the schedules of learning rate and weight decay.
+// step, the schedules of learning rate and weight decay, and the loads of experts (expert_loads.h).
 //
 // Norm      of the gradients as backward left them, the same bits on every rank; without the loss scale.
 // Order     norm, overflow, clipping, optimizer. Without clipping, loss scale and check_for_nan_in_loss_and_grad the
@@ -22,6 +22,7 @@
 #include "engine/nn/module.h"
 #include "engine/nn/optim/optimizer.h"
 #include "engine/train/checkpoint_options.h"
+#include "engine/train/expert_loads.h"
 #include "engine/train/kernel_choice.h"
 #include "engine/train/loss_scaler.h"
 #include "engine/train/optimizer_options.h"
@@ -80,6 +81,7 @@ class Update {
   void note_scale(TrainState& state) const;
 
   const Of of_;
+  ExpertLoads expert_loads_;
   OptimizerSchedule schedule_;
   std::optional<LossScaler> scaler_;  // of --fp16
   std::unique_ptr<nn::Optimizer> optimizer_;

@@ -51,18 +51,20 @@ Tensor run_layer(nn::Module& layer, const LayerOptions& options, T&&... argument
   return result_of_layer(layer, options, std::forward<T>(arguments)...).tensor();
 }
 
-// The result of a layer or its MLP: hidden states, or a list of these and the loads of its router (moe.h).
+// The result of a layer or its MLP: hidden states, or a list of these, the loads of its router and its z-loss (moe.h).
 struct LayerResult {
   Tensor hidden;
-  Tensor loads = {};  // undefined: there are none
+  Tensor loads = {};  // undefined: there are none, and no z
+  Tensor z = {};      // undefined: there is none
 
   static LayerResult of(const nn::Value& value) {
     if (value.is_tensor()) return {value.tensor()};
-    return {value.list()[0], value.list()[1]};
+    const auto& list = value.list();
+    return {list[0], list[1], list.size() > 2 ? Tensor(list[2]) : Tensor{}};
   }
   nn::Value value() const {
     if (!loads.defined()) return hidden;
-    return std::vector<Tensor>{hidden, loads};
+    return z.defined() ? std::vector<Tensor>{hidden, loads, z} : std::vector<Tensor>{hidden, loads};
   }
 };
 

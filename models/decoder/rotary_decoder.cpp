@@ -8,6 +8,7 @@
 #include "engine/tensor/ops/decoding.h"
 #include "models/decoder/cache_call.h"
 #include "models/decoder/decoder_parts.h"
+#include "models/decoder/expert_slot.h"
 #include "models/decoder/latent_attention.h"
 #include "models/decoder/layer_parts.h"
 #include "models/decoder/moe.h"
@@ -127,13 +128,13 @@ class DecoderLayer final : public NamedModule {
     });
     hidden = ops::add(residual, hidden);
     residual = hidden;
-    Tensor loads;
+    LayerResult mlp;
     hidden = normed(*this, post_attention_layernorm_, hidden, [&](const Tensor& x) {
-      LayerResult mlp = LayerResult::of(mlp_(x));
-      loads = std::move(mlp.loads);
+      mlp = LayerResult::of(mlp_(x));
       return std::move(mlp.hidden);
     });
-    return LayerResult{ops::add(residual, hidden), loads}.value();
+    mlp.hidden = ops::add(residual, hidden);
+    return mlp.value();
   }
 
  private:
@@ -184,7 +185,10 @@ DecoderModel::DecoderModel(const DecoderConfig& c)
   layers_.attach(std::make_shared<LayerList>(LayerList{"self_attn", "mlp"}));
   attach_batch_rows(*this);
   attach_context(*this);
+  if (c.moe) attach(std::make_shared<ExpertSlot>());
 }
+
+bool DecoderModel::adds_losses() const { return training() && attachment<ExpertSlot>()->options.has_losses(); }
 
 Tensor DecoderModel::embeddings(const Args& args) {
   const Value& given = args.find("inputs_embeds");
@@ -219,23 +223,21 @@ Value DecoderModel::run_plain(std::size_t layer, const Args& args, const Tensor&
   return result_of_layer(layers_[layer], {args.positional[3], {}}, hidden, args.tensor(1), args.tensor(2));
 }
 
-// The loads of sparse layers add up along the hidden states.
+// What the routers of the layers say goes along with the hidden states.
 Value DecoderModel::run_balanced(std::size_t layer, const Args& args) {
   const LayerResult before = LayerResult::of(args.positional[0]);
-  LayerResult result = LayerResult::of(run_plain(layer, args, before.hidden));
-  if (!result.loads.defined()) {
-    result.loads = before.loads;
-  } else if (before.loads.defined()) {
-    result.loads = ops::add(before.loads, result.loads);
-  }
-  return result.value();
+  return with_losses_of(config_, before, LayerResult::of(run_plain(layer, args, before.hidden))).value();
 }
 
-Value DecoderModel::with_router_loss(const Args& args, const LayerResult& result) {
+Value DecoderModel::with_router_losses(const Args& args, const LayerResult& result) {
   const Value& wanted = args.find("router_loss");
   if (wanted.is_none() || !wanted.flag() || !result.loads.defined()) return norm_(result.hidden);
-  const Shape& s = result.hidden.shape();
-  return std::vector<Tensor>{norm_(result.hidden), router_loss(config_, result.loads, s[0] * s[1])};
+  std::vector<Tensor> all{norm_(result.hidden)};
+  const auto& context = attachment<dist::ContextSlot>()->context;
+  for (Tensor& loss : router_losses(config_, attachment<ExpertSlot>()->options, result, context.get())) {
+    all.push_back(std::move(loss));
+  }
+  return all;
 }
 
 Value DecoderModel::forward(const Args& args) {
@@ -245,12 +247,12 @@ Value DecoderModel::forward(const Args& args) {
   const Tensor &cos = tables.list()[0], &sin = tables.list()[1];
   const Value& ends = args.find("actual_seq_len");
   if (!cache) {
-    const bool balanced = config_.moe && config_.moe->has_router_loss();
+    const bool balanced = config_.moe && (config_.moe->has_router_loss() || adds_losses());
     Value result = run_layers(layers_, {{std::move(hidden), cos, sin, ends}, {}},
                               [this, balanced](std::size_t i, const Args& args) {
                                 return balanced ? run_balanced(i, args) : run_plain(i, args, args.tensor(0));
                               });
-    return balanced ? with_router_loss(args, LayerResult::of(result)) : norm_(result);
+    return balanced ? with_router_losses(args, LayerResult::of(result)) : norm_(result);
   }
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     hidden = LayerResult::of(result_of_layer(layers_[i], {ends, cache->layer(i)}, hidden, cos, sin)).hidden;
@@ -265,16 +267,19 @@ DecoderForCausalLM::DecoderForCausalLM(const DecoderConfig& c)
       model(register_module("model", std::make_shared<DecoderModel>(c))),
       lm_head(register_module("lm_head", make_lm_head(c, model.embed_tokens.weight))) {
   attach_context(*this);
-  if (c.moe && c.moe->has_router_loss()) {
-    attach(std::make_shared<nn::RouterLoss>(nn::RouterLoss{c.moe->router_aux_loss_coef}));
-  }
+  if (!c.moe) return;
+  attach(std::make_shared<ExpertSlot>());
+  if (!c.moe->has_router_loss()) return;
+  attach(std::make_shared<nn::RouterLoss>(nn::RouterLoss{{{"router_aux_loss", c.moe->router_aux_loss_coef}}}));
 }
 
 Value DecoderForCausalLM::forward(const Args& args) {
   if (args.find("logits_to_keep").is_none()) {
     const Value body = model.call(args);
     if (body.is_tensor()) return logits_or_loss(*lm_head, args, body.tensor());
-    return nn::ValueList{logits_or_loss(*lm_head, args, body.list()[0].tensor()), body.list()[1]};
+    nn::ValueList result = body.list();
+    result[0] = logits_or_loss(*lm_head, args, result[0].tensor());
+    return result;
   }
   const KeptLogits kept(args, input_shape(args), config_);
   return lm_head(kept.of(model.call(args)));

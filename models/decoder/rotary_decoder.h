@@ -33,7 +33,8 @@ class DecoderModel final : public NamedModule {
   Tensor embeddings(const nn::Args& args);
   nn::Value run_plain(std::size_t layer, const nn::Args& args, const Tensor& hidden);
   nn::Value run_balanced(std::size_t layer, const nn::Args& args);
-  nn::Value with_router_loss(const nn::Args& args, const LayerResult& result);
+  nn::Value with_router_losses(const nn::Args& args, const LayerResult& result);
+  bool adds_losses() const;
   nn::Value rotary_tables(const nn::Args& args, const Tensor& hidden, const std::optional<CacheCall>& cache);
 
   const DecoderConfig config_;

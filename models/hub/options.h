@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "models/hub/expert_options.h"
 #include "models/hub/shape_options.h"
 #include "models/lora/lora_options.h"
 
@@ -24,6 +25,7 @@ struct ModelOptions {
   bool init_model_with_meta_device = false;
   LoraFlags lora;
   std::vector<std::string> freeze;  // patterns of modules that are not trained
+  ExpertOptions experts;
 };
 
 }  // namespace loom::models

@@ -22,6 +22,7 @@
 #include "sharding/config/lora_block.h"
 #include "sharding/config/module_pattern.h"
 #include "sharding/config/recomputed_module.h"
+#include "sharding/config/token_dispatcher.h"
 #include "sharding/config/wrap_entry.h"
 #include "sharding/reshard_after_forward.h"
 
@@ -139,6 +140,10 @@ struct Fsdp2Config {
   bool reshard_local_experts = true;
   // Expert modules. Default none.
   std::vector<ModulePattern> moe_modules;
+  // How tokens reach the experts of other ranks. Default alltoall.
+  TokenDispatcher moe_token_dispatcher_type = TokenDispatcher::kAllToAll;
+  // The expert of every token runs beside the exchange of alltoall. Default false.
+  bool moe_shared_expert_overlap = false;
 
   // Ranks that share sequences: neighbours exchange heads for positions (Ulysses), groups of them pass keys and values
   // in a ring. Their product must divide W, and sharding_size or the other way round. Default 1.

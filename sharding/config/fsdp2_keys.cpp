@@ -65,6 +65,12 @@ RotateMethod read_rotate_method(const Value& value) {
   refuse_value(value, "alltoall, allgather or kvallgather");
 }
 
+TokenDispatcher read_dispatcher(const Value& value) {
+  if (value.is_text() && value.scalar() == "alltoall") return TokenDispatcher::kAllToAll;
+  if (value.is_text() && value.scalar() == "allgather") return TokenDispatcher::kAllGather;
+  refuse_value(value, "alltoall or allgather");
+}
+
 using Patterns = std::vector<ModulePattern>;
 
 std::optional<ReshardAfterForward> read_optional_reshard(const Value& value) {
@@ -106,6 +112,9 @@ std::string text_of(PrefetchOrder order) { return order == PrefetchOrder::kList 
 std::string text_of(RotateMethod method) {
   if (method == RotateMethod::kAllToAll) return "alltoall";
   return method == RotateMethod::kAllGather ? "allgather" : "kvallgather";
+}
+std::string text_of(TokenDispatcher dispatcher) {
+  return dispatcher == TokenDispatcher::kAllToAll ? "alltoall" : "allgather";
 }
 std::string text_of(RecomputeKeep keep) { return std::string(word_of(keep)); }
 std::string text_of(std::optional<DType> dtype) { return dtype ? std::string(name(*dtype)) : "null"; }
@@ -194,6 +203,8 @@ constexpr std::array kKeys = {
     row<&C::reshard_local_experts, read_bool>("reshard_local_experts"),
     list_row<&C::moe_modules, read_optional_patterns>("moe_modules",
                                                       [](const E& e) { return texts_of(e.config.moe_modules); }),
+    row<&C::moe_token_dispatcher_type, read_dispatcher>("moe_token_dispatcher_type"),
+    row<&C::moe_shared_expert_overlap, read_bool>("moe_shared_expert_overlap"),
     row<&C::ulysses_parallel_size, read_int<1>>("ulysses_parallel_size"),
     row<&C::ring_attention_size, read_int<1>>("ring_attention_size"),
     row<&C::ring_rotate_method, read_rotate_method>("ring_rotate_method"),

@@ -5,8 +5,14 @@
 #include <string>
 
 #include "engine/comm/mesh.h"
+#include "sharding/config/token_dispatcher.h"
 
 namespace loom::sharding {
+
+struct ExpertSharing {
+  TokenDispatcher dispatcher = TokenDispatcher::kAllToAll;
+  bool overlaps_shared_expert = false;  // the expert of every token runs beside the dispatch
+};
 
 class ExpertModule {
  public:
@@ -17,7 +23,7 @@ class ExpertModule {
   // From now on rank r of the axis, of e ranks, has experts [r E / e, (r + 1) E / e), and computes them for the tokens
   // of all ranks of the axis. The caller has cut the parameters. e divides E. Before the first forward. `path` is the
   // module's in the model, for errors and traces.
-  virtual void share_experts(const comm::Axis& axis, const std::string& path) = 0;
+  virtual void share_experts(const comm::Axis& axis, const std::string& path, const ExpertSharing& sharing) = 0;
 };
 
 }  // namespace loom::sharding

@@ -1,7 +1,6 @@
 #include "sharding/expert/share_experts.h"
 
 #include "engine/core/error.h"
-#include "sharding/expert/expert_module.h"
 
 namespace loom::sharding {
 namespace {
@@ -44,7 +43,8 @@ void check_shares_experts(nn::Module& model, const std::string& path, int ranks,
       path, experts->expert_count(), ranks, experts->expert_count());
 }
 
-void share_experts(nn::Module& model, const std::vector<std::string>& paths, const comm::Axis& axis) {
+void share_experts(nn::Module& model, const std::vector<std::string>& paths, const comm::Axis& axis,
+                   const ExpertSharing& sharing) {
   for (const std::string& path : paths) {
     nn::Module& module = *model.find(path);
     auto& experts = dynamic_cast<ExpertModule&>(module);
@@ -58,7 +58,7 @@ void share_experts(nn::Module& model, const std::vector<std::string>& paths, con
       offset[0] = axis.rank() * own;
       cut(*slot, offset, box);
     }
-    experts.share_experts(axis, path);
+    experts.share_experts(axis, path, sharing);
   }
 }
 

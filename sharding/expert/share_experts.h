@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "engine/nn/module.h"
+#include "sharding/expert/expert_module.h"
 #include "sharding/policy.h"
 
 namespace loom::sharding {
@@ -25,7 +26,8 @@ FsdpAxes expert_axes(comm::World& world, int expert_parallel_size, bool shards);
 void check_shares_experts(nn::Module& model, const std::string& path, int ranks, std::string_view where);
 
 // Leaves each module with the experts of this rank of `axis`. Before parameters are sharded.
-void share_experts(nn::Module& model, const std::vector<std::string>& paths, const comm::Axis& axis);
+void share_experts(nn::Module& model, const std::vector<std::string>& paths, const comm::Axis& axis,
+                   const ExpertSharing& sharing = {});
 
 // The options of the group of an expert module, of those of the other groups.
 FullyShardOptions expert_options(const FullyShardOptions& options);

@@ -1028,8 +1028,8 @@ INSTANTIATE_TEST_SUITE_P(
             "  --gradient-accumulation-fusion does not go with FSDP2, which reduces the gradients itself; remove it or "
             "write --no-gradient-accumulation-fusion\n"
             "  --sequence-parallel goes with tensor parallelism, which is not built; remove it"},
-        Bad{with_model_and_data({"--moe-aux-loss-coeff", "0.1"}),
-            "--moe-aux-loss-coeff is 0.1; the load-balancing loss is not built; write 0"},
+        Bad{with_model_and_data({"--rotary-percent", "0.1"}),
+            "--rotary-percent is 0.1; rotary positions of a part of each head are not built; write 1"},
         Bad{with_model_and_data({"--mm-model", "m.json"}),
             "--mm-model is not a flag here; write --model-config FILE, or --init-from-hf-path DIR"},
         Bad{with_model_and_data({"--skip-train", "--save", "out"}),

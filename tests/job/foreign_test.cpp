@@ -26,11 +26,12 @@ TEST(Foreign, EveryFlagIsInOneRow) {
 }
 
 TEST(Foreign, ValuesAreAcceptedOneByOne) {
-  const Key& key = *find_key("--moe-aux-loss-coeff");
-  EXPECT_TRUE(accepts(key, "0.0"));
+  const Key& key = *find_key("--rotary-percent");
+  EXPECT_TRUE(accepts(key, "1.0"));
   EXPECT_FALSE(accepts(key, "0.1"));
-  EXPECT_FALSE(accepts(key, "0|0.0"));
-  EXPECT_EQ(refusal(key, "0.1"), "--moe-aux-loss-coeff is 0.1; the load-balancing loss is not built; write 0");
+  EXPECT_FALSE(accepts(key, "1|1.0"));
+  EXPECT_EQ(refusal(key, "0.1"),
+            "--rotary-percent is 0.1; rotary positions of a part of each head are not built; write 1");
 }
 
 TEST(Foreign, WhatWasWrittenIsTakenNamedOrRefusedInTheTablesOrder) {

@@ -147,6 +147,8 @@ align_fsdp_param_groups: true
 expert_parallel_size: 2
 reshard_local_experts: false
 moe_modules: ["model.layers.{*}.mlp.experts"]
+moe_token_dispatcher_type: allgather
+moe_shared_expert_overlap: true
 )");
   EXPECT_EQ(config.sharding_size, 4);
   EXPECT_EQ(config.param_dtype, DType::kBF16);
@@ -168,7 +170,9 @@ moe_modules: ["model.layers.{*}.mlp.experts"]
   EXPECT_EQ(config.expert_parallel_size, 2);
   EXPECT_FALSE(config.reshard_local_experts);
   EXPECT_THAT(texts(config.moe_modules), ElementsAre("model.layers.{*}.mlp.experts"));
-  EXPECT_EQ(config.places.size(), 20u);
+  EXPECT_EQ(config.moe_token_dispatcher_type, TokenDispatcher::kAllGather);
+  EXPECT_TRUE(config.moe_shared_expert_overlap);
+  EXPECT_EQ(config.places.size(), 22u);
 }
 
 // Of every key: what is written is read as the same value, and one that is not the default is told apart from it.
@@ -197,6 +201,8 @@ TEST(Fsdp2Keys, ValuesAreWrittenAsTheyAreRead) {
                                                      {"align_fsdp_param_groups", "true"},
                                                      {"expert_parallel_size", "2"},
                                                      {"reshard_local_experts", "false"},
+                                                     {"moe_token_dispatcher_type", "allgather"},
+                                                     {"moe_shared_expert_overlap", "true"},
                                                      {"ulysses_parallel_size", "2"},
                                                      {"ring_attention_size", "4"},
                                                      {"ring_rotate_method", "kvallgather"},
@@ -455,7 +461,8 @@ INSTANTIATE_TEST_SUITE_P(
             "recompute_keep, recompute_every, recompute_children, "
             "reshard_after_forward, root_reshard_after_forward, offload_to_cpu, pin_memory, activation_offload_modules, num_to_forward_prefetch, "
             "num_to_backward_prefetch, prefetch_order, chunk_mbs_modules, chunk_mbs, chunk_arg_indexs, chunk_kwarg_names, "
-            "align_fsdp_param_groups, expert_parallel_size, reshard_local_experts, moe_modules, ulysses_parallel_size, "
+            "align_fsdp_param_groups, expert_parallel_size, reshard_local_experts, moe_modules, "
+            "moe_token_dispatcher_type, moe_shared_expert_overlap, ulysses_parallel_size, "
             "ring_attention_size, ring_rotate_method, freeze, lora"},
         Bad{"sharding_size: 2\nparam_dtype: bf16\nsharding_size: 2",
             "f.yaml:3:1: sharding_size is given again, first at line 1; keep one"},

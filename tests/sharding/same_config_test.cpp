@@ -94,7 +94,8 @@ INSTANTIATE_TEST_SUITE_P(
                       Key{"num_to_backward_prefetch", "2"}, Key{"prefetch_order", "list"},
                       Key{"recompute_children", "true"}, Key{"hook_modules", "[layers.2]"}, Key{"pregather", "true"},
                       Key{"chunk_mbs_modules", "[layers.2]"}, Key{"chunk_mbs", "2"}, Key{"chunk_arg_indexs", "[1]"},
-                      Key{"chunk_kwarg_names", "[mask]"}, Key{"reshard_local_experts", "false"}),
+                      Key{"chunk_kwarg_names", "[mask]"}, Key{"reshard_local_experts", "false"},
+                      Key{"moe_token_dispatcher_type", "allgather"}, Key{"moe_shared_expert_overlap", "true"}),
     [](const auto& info) { return info.param.name; });
 
 TEST_P(SameConfigKey, MustHaveOneValue) {

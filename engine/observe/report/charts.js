@@ -112,10 +112,18 @@ function curvesOf(data) {
     ...names.map(name => ({id: "curve-report-" + name, key: "report", title: name, of: step => (step.reports || {})[name]}))];
 }
 
+// Of the last step; none without experts.
+function expertTokens(data) {
+  return (data.steps.length && data.steps[data.steps.length - 1].expert_tokens) || [];
+}
+
 function curvesSection(data) {
   if (!data.steps) return null;
   const parts = [element("div", {class: "charts"}, ...curvesOf(data).map(({id}) => chartBox(id))),
     element("h3", {}, "Peak memory of a step, each category's own"), chartBox("curve-memory")];
+  if (expertTokens(data).length) {
+    parts.push(element("h3", {}, "Tokens of each expert in the last step, over all layers and ranks"), chartBox("curve-experts"));
+  }
   if (data.steps.length < data.steps_of_run) {
     parts.unshift(note(`${plain(data.steps.length)} of ${plain(data.steps_of_run)} steps are shown, evenly spaced, with the ` +
       "last one and those of evaluations; metrics.jsonl has all of them.", true));
@@ -132,6 +140,9 @@ function drawCurves(data) {
     if (key === "loss" && heldOut.length) datasets.push({...line("held-out loss", heldOut, COLORS[1]), pointRadius: 3});
     drawChart(id, datasets, x, {...axis(key, title), key});
   }
+  const tokens = expertTokens(data).map((y, x) => ({x, y}));
+  if (tokens.length) drawChart("curve-experts", [line("tokens", tokens, COLORS[0])], {...axis("step", "expert"), key: "step"},
+    {...axis("step", "tokens"), key: "step", min: 0});
   const categories = data.steps.length ? Object.keys(data.steps[0].peak_memory_bytes) : [];
   drawChart("curve-memory", categories.map((name, c) => line(words(name),
     data.steps.map(step => ({x: step.step, y: step.peak_memory_bytes[name]})), name === "total" ? INK.weak : COLORS[c])),

@@ -119,7 +119,8 @@ ExpertRows sort_by_expert(const Tensor& experts, std::int64_t num_experts, const
               "sort_by_expert: {} {} among {} experts; choices are int64 [tokens, k], of at least one expert",
               name(experts.dtype()), to_string(experts.shape()), num_experts);
   const std::int64_t slots = experts.numel(), most = num_experts * capacity.tokens;
-  const std::int64_t count = capacity.tokens == 0 ? slots : capacity.padded ? most : std::min(slots, most);
+  const std::int64_t limited = capacity.tokens == 0 ? slots : capacity.padded ? most : std::min(slots, most);
+  const std::int64_t count = capacity.rows > 0 ? capacity.rows : limited;
   const kernels::ExpertOrder op{experts.shape()[0], experts.shape()[1], num_experts, count,
                                 capacity.padded ? capacity.tokens : 0};
   ExpertRows rows{Tensor::empty({num_experts + 1}, DType::kI64), Tensor::empty({count}, DType::kI64),

@@ -42,6 +42,8 @@ struct StepMetrics {
   double tokens_per_second = 0.0;     // of the whole job
   std::vector<std::pair<std::string, std::int64_t>> peak_memory_bytes = {};  // of the device, by category
   std::int64_t peak_host_memory_bytes = 0;  // of tensors that rank 0 keeps on the host, since its start
+  // Tokens that each expert of a layer got, over all layers and ranks; empty: the model has no experts.
+  std::vector<std::int64_t> expert_tokens = {};
   std::optional<double> held_out_loss = {};
   Reports held_out_reports = {};  // with held_out_loss
   Reports reports = {};

@@ -1,0 +1,33 @@
+// ExpertLoads: the tokens that the experts of a step got, over all ranks: figures of its metrics, and the correction of
+// its routers' choices (--moe-router-enable-expert-bias).
+//
+// Figures   metrics.expert_tokens; reports "expert_load_max_over_mean": of the layer where it is largest, the tokens of
+//           the busiest expert by the mean; with a capacity "dropped_choices", over all layers.
+// Plans     count no tokens: nothing is added; the correction is issued.
+// Threads   the rank's host thread; end_step() is collective.
+#pragma once
+
+#include <vector>
+
+#include "engine/comm/mesh.h"
+#include "engine/nn/module.h"
+#include "engine/train/step/step_metrics.h"
+#include "models/decoder/expert_slot.h"
+
+namespace loom::train {
+
+class ExpertLoads {
+ public:
+  explicit ExpertLoads(nn::Module& model) : blocks_(models::expert_blocks(model)) {}
+
+  // Takes the counts of the step; `ranks` are all that have data.
+  void end_step(const comm::Axis& ranks, StepMetrics& metrics);
+
+ private:
+  std::vector<double> take_counts();
+  void add_figures(const std::vector<double>& counts, StepMetrics& metrics) const;
+
+  const std::vector<models::ExpertBlock> blocks_;
+};
+
+}  // namespace loom::train
