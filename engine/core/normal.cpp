@@ -15,18 +15,11 @@
 namespace loom {
 namespace {
 
-constexpr int kBlocks = 8;
+constexpr int kBlocks = kPhiloxBlocks;
 constexpr int kNumbers = 2 * kBlocks;
-typedef std::uint64_t Words __attribute__((vector_size(8 * kBlocks)));
+using Words = PhiloxWords;
 typedef std::int64_t Integers __attribute__((vector_size(8 * kBlocks)));
 typedef double Reals __attribute__((vector_size(8 * kBlocks)));
-
-// philox(key, block) ... philox(key, block + kBlocks - 1).
-LOOM_INLINE std::array<Words, 4> philox_blocks(std::uint64_t key, std::uint64_t block) {
-  Words counters;
-  for (int i = 0; i < kBlocks; ++i) counters[i] = block + static_cast<std::uint64_t>(i);
-  return philox_rounds<Words>(key, {counters & std::uint64_t{0xffffffffu}, counters >> 32, Words{}, Words{}});
-}
 
 // coefficients[0] + x * coefficients[1] + ...
 template <int kCount>

@@ -22,4 +22,16 @@ template <class Word>
   return c;
 }
 
+// kPhiloxBlocks words of 64 bits side by side.
+inline constexpr int kPhiloxBlocks = 8;
+typedef std::uint64_t PhiloxWords __attribute__((vector_size(8 * kPhiloxBlocks)));
+
+// philox(key, block) ... philox(key, block + kPhiloxBlocks - 1).
+[[gnu::always_inline]] inline std::array<PhiloxWords, 4> philox_blocks(std::uint64_t key, std::uint64_t block) {
+  PhiloxWords counters;
+  for (int i = 0; i < kPhiloxBlocks; ++i) counters[i] = block + static_cast<std::uint64_t>(i);
+  const std::uint64_t low = 0xffffffffu;
+  return philox_rounds<PhiloxWords>(key, {counters & low, counters >> 32, PhiloxWords{}, PhiloxWords{}});
+}
+
 }  // namespace loom

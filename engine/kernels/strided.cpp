@@ -1,7 +1,10 @@
 #include "engine/kernels/strided.h"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
+#include <span>
 #include <type_traits>
 
 #include "engine/core/rng.h"
@@ -77,6 +80,38 @@ void sum_dim_as(const DimSum& op, const T* x, To* y) {
       }
     }
   });
+}
+
+// x[0, count) with the numbers from `first` on.
+template <class T>
+void drop(const Dropout& op, std::uint64_t key, std::uint64_t first, std::int64_t count, const T* x, T* y) {
+  constexpr std::int64_t kTogether = 1024;
+  const auto kept = static_cast<Real<T>>(1 / (1 - op.p));
+  const auto least = static_cast<std::uint64_t>(std::ceil(op.p * 0x1p32));
+  std::array<std::uint32_t, kTogether> words;
+  for (std::int64_t done = 0; done < count; done += kTogether) {
+    const std::int64_t some = std::min(kTogether, count - done);
+    words_at(key, first + static_cast<std::uint64_t>(done), std::span(words).first(static_cast<std::size_t>(some)));
+    for (std::int64_t i = 0; i < some; ++i) {
+      const bool keep = words[static_cast<std::size_t>(i)] >= least;
+      y[done + i] = keep ? T(real(x[done + i]) * kept) : T(Real<T>{0});
+    }
+  }
+}
+
+// Elements [begin, begin + count).
+template <class T>
+void drop_piece(const Dropout& op, std::int64_t begin, std::int64_t count, const T* x, T* y) {
+  auto next = std::ranges::upper_bound(op.runs, begin / op.width, {}, &DropoutRun::row);
+  for (std::int64_t at = begin; at < begin + count;) {
+    const std::int64_t row = at / op.width, column = at % op.width;
+    while (next != op.runs.end() && next->row <= row) ++next;
+    const DropoutRun& run = next[-1];
+    const std::int64_t some = std::min(op.width - column, begin + count - at);
+    const std::uint64_t first = run.first + (static_cast<std::uint64_t>(row - run.row) << 32);
+    drop(op, run.key, first + static_cast<std::uint64_t>(column), some, x + at, y + at);
+    at += some;
+  }
 }
 
 }  // namespace
@@ -156,14 +191,8 @@ void permute_dims(std::int64_t element_bytes, const std::vector<std::int64_t>& s
 
 void dropout(const Dropout& op, const void* x, void* y) {
   visit_float_dtype("dropout", op.dtype, [&]<class T>() {
-    const T* from = static_cast<const T*>(x);
-    T* to = static_cast<T*>(y);
-    const auto kept = static_cast<Real<T>>(1 / (1 - op.p));
     for_pieces(op.elems, kTileElems, [&](std::int64_t begin, std::int64_t count) {
-      for (std::int64_t i = begin; i < begin + count; ++i) {
-        const bool keep = uniform_at(op.key, op.first + static_cast<std::uint64_t>(i)) >= op.p;
-        to[i] = keep ? T(real(from[i]) * kept) : T(Real<T>{0});
-      }
+      drop_piece(op, begin, count, static_cast<const T*>(x), static_cast<T*>(y));
     });
   });
 }

@@ -41,13 +41,20 @@ void repeat_dim(const DimSum& op, const void* x, void* y);
 void permute_dims(std::int64_t element_bytes, const std::vector<std::int64_t>& sizes, const std::vector<int>& order,
                   const void* x, void* y);
 
-// y = x / (1 - p) where uniform_at(key, first + i) >= p, else 0. 0 <= p < 1.
+// The numbers of the rows from `row` to the next run's: element i of row r has
+// uniform_at(key, first + (r - row) 2^32 + i).
+struct DropoutRun {
+  std::int64_t row = 0;
+  std::uint64_t key = 0;
+  std::uint64_t first = 0;
+};
+// y = x / (1 - p) where the element's number is at least p, else 0. x [elems / width, width], 0 <= p < 1.
 struct Dropout {
   DType dtype = DType::kF32;
   std::int64_t elems = 0;
+  std::int64_t width = 0;
   double p = 0;
-  std::uint64_t key = 0;
-  std::uint64_t first = 0;
+  std::vector<DropoutRun> runs;  // by ascending row, the first from row 0
 };
 void dropout(const Dropout& op, const void* x, void* y);
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "engine/core/error.h"
+#include "engine/core/rng_state.h"
 #include "engine/core/rounding.h"
 #include "engine/nn/batch_rows.h"
 #include "engine/tensor/ops.h"
@@ -129,8 +130,10 @@ void chunk_mbs(Module& module, const ChunkMbsOptions& options) {
     Cut cut(options, args);
     if (cut.batch() <= options.chunk_mbs) return inner(std::move(args));
     cut.split(args);
+    RngPieces draws(cut.batch());
     std::vector<Value> results;
     for (std::size_t piece = 0; piece < cut.sizes().size(); ++piece) {
+      draws.begin(static_cast<std::int64_t>(piece) * options.chunk_mbs, cut.sizes()[piece]);
       results.push_back(inner(cut.piece(args, piece, others.get())));
     }
     return joined(options, results, cut.sizes());

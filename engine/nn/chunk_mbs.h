@@ -8,8 +8,8 @@
 //           assigns to rows (batch_rows.h).
 // Order     recompute, then offload of activations, then this, then sharding: each encloses the ones before it.
 // Bits      a row comes from products of fewer rows, which a matrix library may round otherwise; gradients of
-//           parameters are summed piece by piece, which is another order of sums; random numbers (dropout) are drawn
-//           piece by piece.
+//           parameters are summed piece by piece, which is another order of sums. Dropout draws the numbers of the
+//           whole call (RngPieces in core/rng_state.h).
 // Errors    ConfigError: a chunk below 1, the module has no forward, or is chunked already. ModelError at a call: a
 //           named argument is not there or holds no tensor, tensors have different numbers of rows, a result holds a
 //           number or tensors without rows of the piece.

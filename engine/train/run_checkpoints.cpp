@@ -53,15 +53,6 @@ void add_loss_scale(checkpoint::State& state, const LossScaleState& scale) {
   state.add({"optimizer", kScaler, "hysteresis_tracker"}, PlainValue::whole(scale.hysteresis_tracker));
 }
 
-// Every data rank's count is one element of a tensor.
-void add_rng(checkpoint::State& state, const TrainState& at, const ParallelDims& dims, int rank) {
-  const Tensor draws = Tensor::host({1}, DType::kI64, "draws");
-  *draws.data<std::int64_t>() = static_cast<std::int64_t>(at.draws);
-  nn::ShardSpec spec = nn::ShardSpec::rows_from({dims.data_size()}, dims.data_rank(rank));
-  state.add({kRng, "draws"}, nn::LocalTensor{draws, spec});
-  state.add({kRng, "seed"}, PlainValue::whole(static_cast<std::int64_t>(at.seed)));
-}
-
 void add_position(checkpoint::State& state, const TrainState& at) {
   state.add({"iteration"}, PlainValue::whole(at.step));
   state.add({"checkpoint_version"}, PlainValue::real(kCheckpointVersion));
@@ -152,20 +143,6 @@ std::optional<ScheduleState> schedule(const io::DcpFolder& checkpoint) {
   }
   if (values.empty()) return std::nullopt;
   return schedule_state(values);
-}
-
-// This data rank's count; under another number of data ranks the largest, so that no number is taken twice.
-std::uint64_t draws_of(const io::DcpFolder& checkpoint, const ParallelDims& dims, int rank) {
-  const io::DcpItem* item = checkpoint.find(kRng + ".draws");
-  if (item == nullptr || !item->is_tensor || item->dtype != DType::kI64 || item->shape.ndim() != 1) return 0;
-  const Tensor draws = Tensor::host(item->shape, DType::kI64, "draws");
-  checkpoint::read_tensor(checkpoint, *item, {draws, nn::ShardSpec::whole(item->shape)});
-  const std::span counts(draws.data<std::int64_t>(), static_cast<std::size_t>(draws.numel()));
-  if (counts.empty()) return 0;
-  const bool same = static_cast<int>(counts.size()) == dims.data_size();
-  const std::int64_t count =
-      same ? counts[static_cast<std::size_t>(dims.data_rank(rank))] : *std::ranges::max_element(counts);
-  return static_cast<std::uint64_t>(std::max<std::int64_t>(0, count));
 }
 
 // The options of group `i` in the checkpoint, by the names of nn::GroupState.
@@ -297,7 +274,9 @@ checkpoint::State RunCheckpoints::state() const {
     add_schedule(state, trainer_.schedule_state());
     if (trainer_.state().loss_scale) add_loss_scale(state, *trainer_.state().loss_scale);
   }
-  if (!arguments_.checkpoint.no_save_rng) add_rng(state, trainer_.state(), trainer_.dims(), everyone_->rank());
+  if (!arguments_.checkpoint.no_save_rng) {
+    state.add({kRng, "seed"}, PlainValue::whole(static_cast<std::int64_t>(trainer_.state().seed)));
+  }
   if (spikes_ != nullptr) add_spikes(state, spikes_->state());
   add_position(state, trainer_.state());
   add_arguments(state, saved_arguments_);
@@ -337,7 +316,6 @@ void RunCheckpoints::read_position(const io::DcpFolder& checkpoint, const std::o
   if (!arguments_.checkpoint.no_load_optim) state.loss_scale = loss_scale(checkpoint);
   if (!arguments_.checkpoint.no_load_rng) {
     if (const auto seed = whole(checkpoint, kRng + ".seed")) state.seed = static_cast<std::uint64_t>(*seed);
-    state.draws = draws_of(checkpoint, trainer_.dims(), everyone_->rank());
   }
   trainer_.set_state(state);
   if (arguments_.checkpoint.no_load_optim) return;

@@ -4,9 +4,9 @@
 //           the flags that steer the computation (docs/formats.md lists every name).
 // Adapters  in a run with adapters (models/lora), model.* and optimizer.* hold these alone; lora.* holds their
 //           configuration and a digest of the base. The base is loaded as for a new run and must be the same.
-// Resume    at the iteration, sample, schedule, loss scale and random numbers of the checkpoint, under any number of
-//           ranks. Dropout's random numbers belong to a data rank: under another number of data ranks each continues
-//           behind the farthest one in the checkpoint.
+// Resume    at the iteration, sample, schedule, loss scale and seed of the checkpoint, under any number of ranks.
+//           Dropout goes by sample and needs no state. The state of an older checkpoint (rng_state.draws) is not read:
+//           its run continues with other drops, equally distributed.
 // Foreign   a checkpoint of PyTorch has no run state: iteration is its "step", or the number of its folder; samples are
 //           iterations times the global batch.
 // Threads   the rank's host thread; load(), save() and finish() are collective.

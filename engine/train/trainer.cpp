@@ -18,6 +18,7 @@
 #include "engine/nn/state_dict.h"
 #include "engine/tensor/autograd.h"
 #include "engine/tensor/ops.h"
+#include "engine/train/drawn_rows.h"
 #include "engine/train/finite.h"
 #include "engine/train/model_folder.h"
 #include "engine/train/not_finite.h"
@@ -196,7 +197,6 @@ void Trainer::set_state(const TrainState& state) {
   TrainState restored = state;
   update_->restore(restored);
   state_ = restored;
-  RngState::current().next = state.draws;
 }
 
 void Trainer::load_schedule(const ScheduleState& saved) {
@@ -293,6 +293,8 @@ Trainer::StepWork Trainer::run_actions() {
 
 void Trainer::run_forward(StepWork& work, std::size_t micro_batch) {
   begin_phase("forward");
+  const auto index = static_cast<std::int64_t>(micro_batch);
+  const RngForward draws(drawn_rows(arguments_, inputs_, rows_of(state_.samples_consumed, index)));
   const double weight = work.data.weights[micro_batch];
   data::Loss result = forward(std::move(work.data.micro_batches[micro_batch]),
                               fmt::format("iteration {} of {}", state_.step + 1, arguments_.schedule.train_iters));
@@ -405,7 +407,6 @@ StepMetrics Trainer::step() {
   begin_phase("end");
   state_.step += 1;
   state_.samples_consumed += arguments_.schedule.global_batch_size;
-  state_.draws = RngState::current().next;
   metrics.samples_consumed = state_.samples_consumed;
   metrics.samples_skipped = state_.samples_skipped;
   metrics.peak_memory_bytes = peaks_by_category(memory.stats());

@@ -1,7 +1,8 @@
 // Promise: ranks that share sequences train as ranks that have their own, with every algorithm, beside shared experts
-//          and latent attention; their checkpoints are resumed with other numbers of ranks; a plan shows their
-//          exchanges; values that do not fit are refused before anything is built.
+//          and latent attention; they drop the same elements; their checkpoints are resumed with other numbers of
+//          ranks; a plan shows their exchanges; values that do not fit are refused before anything is built.
 // World:   the built program; a Qwen3-MoE and a DeepSeek-V3 of two layers; 1 to 8 ranks.
+#include <cmath>
 #include <gmock/gmock.h>
 
 #include "tests/cli/axes_program.h"
@@ -21,6 +22,16 @@ class ContextParallel : public AxesProgram {
   std::vector<double> with(const std::string& name, const std::string& keys, int ranks, const Words& more = {}) const {
     folder.write(name + ".yaml", kSharding + keys);
     return losses(name + ".jsonl", words(name + ".yaml", ranks) + Words{"--train-iters", "4"} + more);
+  }
+
+  void write_latent() const {
+    folder.write(
+        "latent.yaml",
+        "model_type: deepseek_v3\nvocab_size: 256\nhidden_size: 16\nintermediate_size: 24\nnum_hidden_layers: 2\n"
+        "num_attention_heads: 4\nnum_key_value_heads: 4\nmax_position_embeddings: 32\nrms_norm_eps: 1.0e-6\n"
+        "n_routed_experts: 4\nn_shared_experts: 1\nnum_experts_per_tok: 2\nmoe_intermediate_size: 8\nn_group: 2\n"
+        "topk_group: 1\nrouted_scaling_factor: 1.0\nfirst_k_dense_replace: 1\nnorm_topk_prob: true\nq_lora_rank: 8\n"
+        "kv_lora_rank: 8\nqk_nope_head_dim: 4\nqk_rope_head_dim: 4\nv_head_dim: 4\ntie_word_embeddings: false\n");
   }
 
   const Words kFour = {"--train-iters", "4"};
@@ -79,16 +90,35 @@ TEST_F(ContextParallel, MegatronsFlagsSayItToo) {
 }
 
 TEST_F(ContextParallel, SharesLatentAttention) {
-  folder.write(
-      "latent.yaml",
-      "model_type: deepseek_v3\nvocab_size: 256\nhidden_size: 16\nintermediate_size: 24\nnum_hidden_layers: 2\n"
-      "num_attention_heads: 4\nnum_key_value_heads: 4\nmax_position_embeddings: 32\nrms_norm_eps: 1.0e-6\n"
-      "n_routed_experts: 4\nn_shared_experts: 1\nnum_experts_per_tok: 2\nmoe_intermediate_size: 8\nn_group: 2\n"
-      "topk_group: 1\nrouted_scaling_factor: 1.0\nfirst_k_dense_replace: 1\nnorm_topk_prob: true\nq_lora_rank: 8\n"
-      "kv_lora_rank: 8\nqk_nope_head_dim: 4\nqk_rope_head_dim: 4\nv_head_dim: 4\ntie_word_embeddings: false\n");
+  write_latent();
   folder.write("cp.yaml", kSharding + "ring_attention_size: 2\nulysses_parallel_size: 2\n");
   expect_near(losses("cp.jsonl", words("cp.yaml", 4, "latent.yaml") + kFour),
               losses("no.jsonl", words("plain.yaml", 1, "latent.yaml") + kFour));
+}
+
+// Adapters of latent attention see tokens row by row, those of the expert that all tokens share see them in a list.
+// Under SGD rounding stays rounding: fp32 sums in another order.
+TEST_F(ContextParallel, DropsWhatRanksWithSequencesOfTheirOwnDrop) {
+  write_latent();
+  const Words lora = {"--optimizer",  "sgd", "--lora-target-modules", "all-linear", "--lora-r",      "4",
+                      "--lora-alpha", "32",  "--train-iters",         "6",          "--lora-dropout"};
+  const auto curve = [&](const std::string& name, const std::string& keys, int ranks, const std::string& dropout) {
+    folder.write(name + ".yaml", kSharding + keys);
+    return losses(name + ".jsonl", words(name + ".yaml", ranks, "latent.yaml") + lora + Words{dropout});
+  };
+  const std::vector<double> whole = curve("one", "", 1, "0.5");
+  EXPECT_GT(std::abs(curve("none", "", 1, "0").back() - whole.back()), 1e-4);
+  const auto expect_whole = [&](const std::string& name, const std::string& keys, int ranks) {
+    const std::vector<double> found = curve(name, keys, ranks, "0.5");
+    ASSERT_EQ(found.size(), whole.size());
+    for (std::size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i], whole[i], 2e-6) << name << " " << i;
+  };
+  const std::string ring = "ring_attention_size: 2\n", ulysses = "ulysses_parallel_size: 2\n";
+  expect_whole("ulysses", ulysses, 2);
+  expect_whole("ring", ring, 2);
+  expect_whole("both", ring + ulysses, 4);
+  expect_whole("two_rings", ring, 4);
+  expect_whole("recomputed", ring + "recompute_modules: [\"model.layers.{*}\"]\nuse_reentrant: false\n", 2);
 }
 
 TEST_F(ContextParallel, IsSavedResumedAndGeneratedFrom) {

@@ -149,5 +149,17 @@ TEST(Permute, DiffersByKeyAndMovesMostPositions) {
   EXPECT_LT(same, 10u);
 }
 
+TEST(WordsAt, AreTheUniformNumbersFromAnyIndexOn) {
+  for (const std::uint64_t first :
+       {std::uint64_t{0}, std::uint64_t{3}, std::uint64_t{1} << 32, ~std::uint64_t{0} - 99}) {
+    for (const std::size_t count : {0, 1, 5, 32, 71, 100}) {
+      std::vector<std::uint32_t> words(count);
+      words_at(11, first, words);
+      for (std::size_t i = 0; i < count; ++i)
+        EXPECT_EQ(words[i] * 0x1p-32, uniform_at(11, first + i)) << first << " " << i;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace loom

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/kernels/fused.h"
+#include "engine/kernels/strided.h"
 #include "tests/kernels/fused_support.h"
 
 namespace loom::kernels::testing {
@@ -101,6 +102,14 @@ TEST(ThreadCount, DoesNotChangeSums) {
     out.number(loss.loss);
     cross_entropy_backward({dtype, kRows, kDim, DType::kI32, -100}, x.data(), ids.data(), lse.data(), 0.1,
                            out.make(kElems).data());
+  });
+}
+
+TEST(ThreadCount, DoesNotChangeDropout) {
+  expect_same_bits([](DType dtype, Outputs& out) {
+    const Buffer x = normal_buffer(dtype, kElems, 1);
+    const Dropout op{dtype, kElems, kDim, 0.3, {{0, 7, 0}, {1, 8, 5}, {kRows - 3, 9, 0}}};
+    dropout(op, x.data(), out.make(kElems).data());
   });
 }
 

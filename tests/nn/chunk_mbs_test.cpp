@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 
 #include "engine/core/error.h"
+#include "engine/core/rng_state.h"
 #include "engine/nn/batch_rows.h"
 #include "engine/nn/init.h"
 #include "engine/nn/layers.h"
@@ -113,6 +114,24 @@ TEST(ChunkMbs, AModuleSaysWhatElseGoesWithItsRows) {
   chunk_mbs(*model, {.path = "feed", .chunk_mbs = 2});
   expect_near(model->call(whole)["y"].tensor().to_vector<float>(), expected, 2);
   EXPECT_THAT(model->rows, ElementsAre(5, 2, 2, 1));
+}
+
+// Its calls of dropout have the numbers that they would have in the whole batch, and so have later calls.
+TEST(ChunkMbs, DropsWhatTheWholeBatchWould) {
+  test::OneRank rank;
+  const auto dropped = [](std::optional<std::int64_t> rows_of_piece) {
+    ModuleList list;
+    list.append(std::make_shared<Dropout>(0.5));
+    Module& dropout = *list.find("0");
+    if (rows_of_piece) chunk_mbs(dropout, {.path = "dropout", .chunk_mbs = *rows_of_piece});
+    const RngForward forward({.key = 3, .numbers = {8, 9, 10, 11, 12}});
+    std::vector<std::vector<float>> results;
+    for (int call = 0; call < 2; ++call) results.push_back(dropout(batch(5)).tensor().to_vector<float>());
+    return results;
+  };
+  const auto whole = dropped(std::nullopt);
+  EXPECT_NE(whole[0], whole[1]);
+  for (const std::int64_t rows : {1, 2, 4}) EXPECT_EQ(dropped(rows), whole) << rows;
 }
 
 std::string refusal(const ChunkMbsOptions& options, const Args& args) {

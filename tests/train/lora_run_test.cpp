@@ -79,7 +79,6 @@ TEST_F(LoraRunTest, TrainsTheAdapterAndNothingElse) {
 }
 
 TEST_F(LoraRunTest, ShardedAndUnshardedTrainingGiveTheSameAdapter) {
-  arguments.model.lora.dropout = 0.0;  // its numbers are a data rank's own
   const Values alone = run(1, 6).weights;
   for (const int ranks : {2, 4}) {
     const Values sharded = run(ranks, 6).weights;

@@ -107,7 +107,6 @@ TEST_F(Resume, EvaluationDropsNothingAndTrainingGoesOnDropping) {
       const double loss = trainer.evaluate(batch_of).value().loss;
       EXPECT_EQ(trainer.evaluate(batch_of).value().loss, loss);
       trainer.step();
-      EXPECT_EQ(trainer.state().draws, dropout == 0 ? 0 : 4 * 4) << "4 samples of 4 numbers a rank";
       if (rank == 0) evaluated[dropout].push_back(loss);
     });
   }

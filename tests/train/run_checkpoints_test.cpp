@@ -1,7 +1,7 @@
 // Promise: a run that ends and goes on from its checkpoint is the run that did not end: bit for bit at the same number
 //          of ranks, within rounding at another. What it cannot go on from is an error that says what to give.
-// World:   1 to 4 ranks as threads; a model that learns token -> (3 token + 1) mod 8, with dropout where the ranks are
-//          as many; checkpoints in the test's folder.
+// World:   1 to 4 ranks as threads; a model that learns token -> (3 token + 1) mod 8, with dropout; checkpoints in the
+//          test's folder.
 #include "engine/train/run_checkpoints.h"
 
 #include <fstream>
@@ -10,6 +10,7 @@
 
 #include "engine/checkpoint/checkpoint_folder.h"
 #include "engine/core/error.h"
+#include "sharding/full_parameters.h"
 #include "tests/support/logged.h"
 #include "tests/train/saved_arguments_of.h"
 #include "tests/train/tiny_trainers.h"
@@ -170,7 +171,6 @@ TEST_F(RunCheckpointsTest, AnotherOptimizersCheckpointIsRefused) {
 }
 
 TEST_F(RunCheckpointsTest, GoesOnUnderAnotherNumberOfRanks) {
-  dropout(0);
   const RunResult whole = whole_run(4);
   save_at(4, {3});
   for (const int ranks : {1, 2, 4}) {
@@ -182,6 +182,33 @@ TEST_F(RunCheckpointsTest, GoesOnUnderAnotherNumberOfRanks) {
   const RunResult three = go_on(3);                        // its batch is larger: the position is counted in samples
   EXPECT_EQ(three.state.samples_consumed, 3 * 8 + 3 * 12);
   EXPECT_EQ(three.losses.size(), 3u);
+}
+
+// Versions before this one counted each data rank's random numbers.
+TEST_F(RunCheckpointsTest, GoesOnFromACheckpointWithAStateOfRandomNumbers) {
+  const RunResult whole = whole_run(2);
+  const TrainingInputs inputs = read_inputs(arguments, callbacks);
+  launch::run_ranks(2, {std::chrono::seconds(60)}, [&](RankContext& context, comm::World& world) {
+    nn::make_rank(context, rank_setup(arguments));
+    Trainer trainer(arguments, callbacks, inputs, world);
+    for (int step = 0; step < 3; ++step) trainer.step();
+    checkpoint::State state;
+    checkpoint::add_module(state, sharding::local_state_dict(trainer.saved_module()));
+    checkpoint::add_optimizer(state, trainer.optimizer().state_dict());
+    state.add({"iteration"}, io::PlainValue::whole(3));
+    state.add({"rng_state", "seed"}, io::PlainValue::whole(static_cast<std::int64_t>(arguments.data.seed)));
+    const Tensor draws = Tensor::host({1}, DType::kI64, "draws");
+    *draws.data<std::int64_t>() = 48;
+    state.add({"rng_state", "draws"}, nn::LocalTensor{draws, nn::ShardSpec::rows_from({2}, context.rank())});
+    checkpoint::SaverOptions options;
+    options.folder = folder;
+    checkpoint::Saver saver(options, world.everyone(), [](const std::string&) {});
+    saver.save(3, state);
+    saver.finish();
+  });
+  const RunResult rest = go_on(2);
+  EXPECT_THAT(rest.losses, ElementsAre(whole.losses[3], whole.losses[4], whole.losses[5]));
+  EXPECT_EQ(rest.weights, whole.weights);
 }
 
 TEST_F(RunCheckpointsTest, SaysWhatItSavesInTheWordsOfMegatron) {

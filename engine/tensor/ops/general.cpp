@@ -6,7 +6,6 @@
 #include <numeric>
 #include <type_traits>
 
-#include "engine/core/rng_state.h"
 #include "engine/tensor/ops/blocks.h"
 #include "engine/tensor/ops/broadcast.h"
 #include "engine/tensor/ops/maps.h"
@@ -236,24 +235,6 @@ Tensor transpose(const Tensor& x, int dim_a, int dim_b) {
   Tensor y = swapped("transpose", x, a, b);
   autograd::record("transpose", {x}, {}, {y}, [a, b](Saved, const Grads& grads, const Needs&) -> Grads {
     return {swapped("transpose_grad", grads[0], a, b)};
-  });
-  return y;
-}
-
-Tensor dropout(const Tensor& x, double p, bool training) {
-  check_model(p >= 0 && p < 1, "dropout: p is {}; it needs to be at least 0 and below 1", p);
-  if (!training || p == 0) return x;
-  RngState& state = RngState::current();
-  const kernels::Dropout op{x.dtype(), x.numel(), p, state.key, state.take(static_cast<std::uint64_t>(x.numel()))};
-  const auto drop = [op](std::string_view kernel, const Tensor& from) {
-    Tensor to = Tensor::empty(from.shape(), from.dtype());
-    launch(kernel, pass_cost(2.0 * static_cast<double>(from.numel()), {from}, {to}),
-           [&] { kernels::dropout(op, from.raw(), to.raw()); });
-    return to;
-  };
-  Tensor y = drop("dropout", x);
-  autograd::record("dropout", {x}, {}, {y}, [drop](Saved, const Grads& grads, const Needs&) -> Grads {
-    return {drop("dropout_grad", grads[0])};
   });
   return y;
 }

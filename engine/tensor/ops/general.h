@@ -40,6 +40,13 @@ Tensor transpose(const Tensor& x, int dim_a, int dim_b);
 // Zeros each element with probability p and multiplies the others by 1 / (1 - p). x itself when `training` is false or
 // p is 0. The draws come from the rank's RngState: a recomputed forward drops the same elements. Nothing is kept for
 // backward, which draws again. 0 <= p < 1.
+//
+// In the forward of a micro-batch of R rows, an element's draw goes by its row and its place in the row:
+//   [R, S, ...]   tokens are dim 1, where ranks share sequences: the place is in the whole row
+//   [R * S, ...]  tokens of row after row, as above
+//   [R, F], [R]   no tokens
+// Other tensors, such as images of another number, are one part that goes by the number of the first row (and of the
+// rank among those that share it): their draws depend on the micro-batch size.
 Tensor dropout(const Tensor& x, double p, bool training = true);
 
 // q [B,S_q,H,D]; k, v [B,S_k,G,D]; mask broadcasts to [B,H,S_q,S_k]: bool (true: the query sees the key) or floating,
