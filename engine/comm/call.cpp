@@ -8,6 +8,7 @@
 
 #include "engine/core/digest.h"
 #include "engine/core/error.h"
+#include "engine/kernels/reduce.h"
 
 namespace loom::comm {
 namespace {
@@ -44,12 +45,20 @@ std::string op_name(ReduceOp op) {
       return "avg";
     case ReduceKind::kPremulSum:
       return fmt::format("premul_sum({})", op.factor);
+    case ReduceKind::kMax:
+      return "max";
   }
   return "an unknown operation";
 }
 
 bool same_op(ReduceOp a, ReduceOp b) {
   return a.kind == b.kind && (a.kind != ReduceKind::kPremulSum || a.factor == b.factor);
+}
+
+// The factor of a sum of this many inputs.
+double sum_factor(ReduceOp op, std::size_t inputs) {
+  if (op.kind == ReduceKind::kAvg) return 1.0 / static_cast<double>(inputs);
+  return op.kind == ReduceKind::kPremulSum ? op.factor : 1.0;
 }
 
 std::string last_entered(const Missing& missing) {
@@ -303,16 +312,15 @@ void check_peers(int to, Outgoing sent, int from, Incoming received, int rank, i
           tag, rank, sent.bytes, received.bytes);
 }
 
-double sum_factor(ReduceOp op, int size) {
-  switch (op.kind) {
-    case ReduceKind::kSum:
-      return 1.0;
-    case ReduceKind::kAvg:
-      return 1.0 / size;
-    case ReduceKind::kPremulSum:
-      return op.factor;
-  }
-  return 1.0;
+void reduce_in_order(ReduceOp op, DType dtype, std::span<const void* const> inputs, std::int64_t elems, void* out) {
+  if (op.kind == ReduceKind::kMax) return kernels::max_of(dtype, inputs, elems, out);
+  kernels::sum_in_order(dtype, inputs, sum_factor(op, inputs.size()), elems, out);
+}
+
+void reduce_in_order_as_fp32(ReduceOp op, DType input_dtype, std::span<const void* const> inputs, std::int64_t elems,
+                             float* out) {
+  require(op.kind != ReduceKind::kMax, "a maximum of {} in fp32; give it as {}", name(input_dtype), name(input_dtype));
+  kernels::sum_in_order_as_fp32(input_dtype, inputs, sum_factor(op, inputs.size()), elems, out);
 }
 
 }  // namespace loom::comm

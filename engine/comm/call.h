@@ -121,7 +121,10 @@ void check_parts(std::span<const Outgoing> sends, std::span<const Incoming> rece
                  std::string_view tag);
 void check_peers(int to, Outgoing sent, int from, Incoming received, int rank, int size, std::string_view tag);
 
-// The factor of sum_in_order for `op` over `size` ranks.
-double sum_factor(ReduceOp op, int size);
+// out = op over `inputs`, one a member, in their order (engine/kernels/reduce.h).
+void reduce_in_order(ReduceOp op, DType dtype, std::span<const void* const> inputs, std::int64_t elems, void* out);
+// The same in fp32 of fp16 or bf16 inputs, for sums.
+void reduce_in_order_as_fp32(ReduceOp op, DType input_dtype, std::span<const void* const> inputs, std::int64_t elems,
+                             float* out);
 
 }  // namespace loom::comm

@@ -4,7 +4,8 @@
 // Input     parts. Member r's row of a part consists of its elements [r * row_elems, (r + 1) * row_elems), padded with
 //           zeros where the part is shorter. The output is the rows of all parts, one after another.
 // Dtypes    of the inputs and the output: the same, or an fp32 output of fp16 or bf16 inputs. The bits are the same as
-//           from casting the inputs, laying them out as rows and ProcessGroup::reduce_scatter().
+//           from casting the inputs, laying them out as rows and ProcessGroup::reduce_scatter(). A maximum is of one
+//           dtype.
 // Calls     as ProcessGroup's; all members give the same parts, and no member calls reduce_scatter() instead.
 // Threads   as ProcessGroup.
 #pragma once

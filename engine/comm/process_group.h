@@ -8,7 +8,7 @@
 //           meet in the order of their calls, collectives included: a send meets the peer's recv. A send_recv to and
 //           from one peer meets a send_recv of that peer.
 // Bits      Reductions add in rank order 0..N-1 in fp32 (fp64 for fp64, exact for integers) and round once: threads and
-//           processes give the same bits.
+//           processes give the same bits. A maximum is exact, and NaN where one rank has NaN.
 // Errors    CommError. Every wait has a deadline (CommOptions::timeout). The text names the collective, its tag, the
 //           group, who was waiting for whom and, when a rank failed, which rank failed first and why:
 //             [rank 1] all_gather 'layers.3' in group 'dp_shard' (ranks 0,1): rank 0 failed first: <its message>
@@ -59,7 +59,7 @@ class Lane {
 // The lane of what the rank's host thread waits for itself.
 inline constexpr Lane kHostLane{0};
 
-enum class ReduceKind : std::uint8_t { kSum, kAvg, kPremulSum };
+enum class ReduceKind : std::uint8_t { kSum, kAvg, kPremulSum, kMax };
 struct ReduceOp {
   ReduceKind kind = ReduceKind::kSum;
   double factor = 1.0;  // kPremulSum only: each input counts factor times
@@ -67,6 +67,7 @@ struct ReduceOp {
   static ReduceOp sum() { return {ReduceKind::kSum, 1.0}; }
   static ReduceOp avg() { return {ReduceKind::kAvg, 1.0}; }
   static ReduceOp premul_sum(double factor) { return {ReduceKind::kPremulSum, factor}; }
+  static ReduceOp max() { return {ReduceKind::kMax, 1.0}; }
 };
 
 struct CommOptions {

@@ -1,14 +1,12 @@
 #include "engine/dist/operators.h"
 
 #include <algorithm>
-#include <cstring>
 #include <fmt/ranges.h>
-#include <functional>
 #include <numeric>
 #include <string_view>
 
 #include "engine/core/error.h"
-#include "engine/device/device.h"
+#include "engine/dist/collectives.h"
 #include "engine/dist/exchange_in_flight.h"
 #include "engine/tensor/autograd.h"
 #include "engine/tensor/ops/general.h"
@@ -20,19 +18,6 @@ using autograd::Grads;
 using autograd::Needs;
 using autograd::Saved;
 using device::CollectiveKind;
-
-// A collective of `bytes` (device::Collective) of which this rank receives `received`.
-template <class Run>
-void communicate(std::string_view name, CollectiveKind kind, std::int64_t bytes, std::int64_t received,
-                 const Channel& channel, const std::string& tag, const Run& run) {
-  device::Device& device = device::Device::current();
-  device.stream(device::StreamId::kCompute)
-      .submit({name,
-               tag,
-               {.link_bytes = received, .unit = device::Unit::kLink},
-               device.dry_run() ? std::function<void()>() : std::function<void()>(run),
-               device::Collective{kind, bytes, &channel.ranks->ranks()}});
-}
 
 std::int64_t sum_of(const std::vector<std::int64_t>& counts) {
   return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
@@ -109,16 +94,8 @@ Tensor reduced_rows(const Tensor& x, const Channel& channel, const std::string& 
   return y;
 }
 
-Tensor reduced(const Tensor& x, const Channel& channel, const std::string& tag) {
-  const Tensor y = Tensor::empty(x.shape(), x.dtype());
-  const device::Cost copy{.read_bytes = x.nbytes(), .written_bytes = y.nbytes(), .unit = device::Unit::kCopy};
-  device::Device::current().launch("copy", copy,
-                                   [&] { std::memcpy(y.raw(), x.raw(), static_cast<std::size_t>(x.nbytes())); });
-  const std::int64_t received = 2 * (channel.size() - 1) * x.nbytes() / channel.size();
-  communicate("all_reduce", CollectiveKind::kAllReduce, x.nbytes(), received, channel, tag, [&] {
-    channel.ranks->all_reduce(channel.lane, y.raw(), y.numel(), y.dtype(), comm::ReduceOp::sum(), tag);
-  });
-  return y;
+Tensor summed(const Tensor& x, const Channel& channel, const std::string& tag) {
+  return reduced(x, comm::ReduceOp::sum(), channel, tag);
 }
 
 Tensor shifted(const Tensor& x, int distance, const Channel& channel, const std::string& tag) {
@@ -233,9 +210,9 @@ Tensor reduce_scatter(const Tensor& x, int given_dim, const Channel& channel, co
 
 Tensor all_reduce(const Tensor& x, const Channel& channel, const std::string& tag, Loss loss) {
   if (channel.size() == 1) return x;
-  const Tensor y = reduced(x, channel, tag);
+  const Tensor y = summed(x, channel, tag);
   autograd::record("all_reduce", {x}, {}, {y}, [channel, tag, loss](Saved, const Grads& grads, const Needs&) -> Grads {
-    return {loss == Loss::kOfAll ? grads[0] : reduced(grads[0], channel, tag)};
+    return {loss == Loss::kOfAll ? grads[0] : summed(grads[0], channel, tag)};
   });
   return y;
 }
@@ -245,7 +222,7 @@ Tensor with_summed_gradient(const Tensor& x, const Channel& channel, const std::
   const Tensor y = x.view(x.shape());
   autograd::record(
       "with_summed_gradient", {x}, {}, {y},
-      [channel, tag](Saved, const Grads& grads, const Needs&) -> Grads { return {reduced(grads[0], channel, tag)}; });
+      [channel, tag](Saved, const Grads& grads, const Needs&) -> Grads { return {summed(grads[0], channel, tag)}; });
   return y;
 }
 

@@ -20,17 +20,24 @@ void check_ids(std::int64_t count, std::int64_t vocab, const I* ids) {
   }
 }
 
-// The positions of every id, in order: id v has order[first[v]] ... order[first[v + 1] - 1].
-struct PositionsById {
+// Calls body(position, row of the table) for every id that the table has.
+template <class I, class Body>
+void for_rows(const Embedding& op, const I* ids, Body&& body) {
+  for (std::int64_t i = 0; i < op.count; ++i) {
+    const std::int64_t row = static_cast<std::int64_t>(ids[i]) - op.first;
+    if (row >= 0 && row < op.table_rows()) body(i, static_cast<std::size_t>(row));
+  }
+}
+
+// The positions of every row of the table, in order: row v has order[first[v]] ... order[first[v + 1] - 1].
+struct PositionsByRow {
   template <class I>
-  PositionsById(std::int64_t count, std::int64_t vocab, const I* ids)
-      : first(static_cast<std::size_t>(vocab + 1)), order(static_cast<std::size_t>(count)) {
-    for (std::int64_t i = 0; i < count; ++i) ++first[static_cast<std::size_t>(ids[i]) + 1];
+  PositionsByRow(const Embedding& op, const I* ids) : first(static_cast<std::size_t>(op.table_rows() + 1)) {
+    for_rows(op, ids, [&](std::int64_t, std::size_t row) { ++first[row + 1]; });
     for (std::size_t v = 1; v < first.size(); ++v) first[v] += first[v - 1];
+    order.resize(static_cast<std::size_t>(first.back()));
     std::vector<std::int64_t> next(first.begin(), first.end() - 1);
-    for (std::int64_t i = 0; i < count; ++i) {
-      order[static_cast<std::size_t>(next[static_cast<std::size_t>(ids[i])]++)] = i;
-    }
+    for_rows(op, ids, [&](std::int64_t i, std::size_t row) { order[static_cast<std::size_t>(next[row]++)] = i; });
   }
   std::vector<std::int64_t> first;
   std::vector<std::int64_t> order;
@@ -69,8 +76,13 @@ void embedding_forward(const Embedding& op, const void* ids, const void* table, 
     const std::size_t row_bytes = op.dim * element_bytes(op.dtype);
     for_pieces(op.count, rows_of_tile(op.dim), [&](std::int64_t begin, std::int64_t rows) {
       for (std::int64_t i = begin; i < begin + rows; ++i) {
-        std::memcpy(static_cast<std::byte*>(out) + static_cast<std::size_t>(i) * row_bytes,
-                    static_cast<const std::byte*>(table) + static_cast<std::size_t>(id[i]) * row_bytes, row_bytes);
+        std::byte* const to = static_cast<std::byte*>(out) + static_cast<std::size_t>(i) * row_bytes;
+        const std::int64_t row = static_cast<std::int64_t>(id[i]) - op.first;
+        if (row >= 0 && row < op.table_rows()) {
+          std::memcpy(to, static_cast<const std::byte*>(table) + static_cast<std::size_t>(row) * row_bytes, row_bytes);
+        } else {
+          std::memset(to, 0, row_bytes);
+        }
       }
     });
   });
@@ -80,11 +92,11 @@ void embedding_backward(const Embedding& op, const void* ids, const void* dout, 
   visit_index_dtype("embedding_backward", op.id_dtype, [&]<class I>() {
     const auto* id = static_cast<const I*>(ids);
     check_ids(op.count, op.vocab, id);
-    const PositionsById positions(op.count, op.vocab, id);
+    const PositionsByRow positions(op, id);
     visit_float_dtype("embedding_backward", op.dtype, [&]<class T>() {
       auto* table = static_cast<T*>(dtable);
-      simd::with_store(simd::streams(table, op.vocab, op.dim * element_bytes(op.dtype)), [&](auto put) {
-        for_pieces(op.vocab, rows_of_tile(op.dim), [&](std::int64_t begin, std::int64_t rows) {
+      simd::with_store(simd::streams(table, op.table_rows(), op.dim * element_bytes(op.dtype)), [&](auto put) {
+        for_pieces(op.table_rows(), rows_of_tile(op.dim), [&](std::int64_t begin, std::int64_t rows) {
           for (std::int64_t v = begin; v < begin + rows; ++v) {
             const std::int64_t first = positions.first[static_cast<std::size_t>(v)];
             const std::int64_t last = positions.first[static_cast<std::size_t>(v) + 1];

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "engine/core/dtype.h"
 
@@ -113,7 +114,7 @@ double sum_of_squares(DType dtype, std::int64_t elems, const void* x);
 void column_sum(DType dtype, std::int64_t rows, std::int64_t cols, const void* dy, void* out);
 
 // Rows of table [vocab, dim] by id (int32/int64): out [count, dim]. Ids outside [0, vocab) raise ConfigError naming id
-// and vocab.
+// and vocab. A table of `rows` rows has those of the ids [first, first + rows): other ids give zeros, and no gradient.
 struct Embedding {
   DType dtype = DType::kF32;
   std::int64_t count = 0;
@@ -121,9 +122,13 @@ struct Embedding {
   std::int64_t dim = 0;
   DType id_dtype = DType::kI64;
   bool rounds_each_sum = false;  // of a backward: the sum is rounded after each row, as PyTorch's operator on CPUs does
+  std::int64_t first = 0;
+  std::optional<std::int64_t> rows = {};  // all of the vocabulary
+
+  std::int64_t table_rows() const { return rows.value_or(vocab); }
 };
 void embedding_forward(const Embedding& op, const void* ids, const void* table, void* out);
-// dtable [vocab, dim] = 0, then rows added in id order, accumulated in fp32 (fp64), rounded once without
+// dtable, in the shape of the table, = 0, then rows added in id order, accumulated in fp32 (fp64), rounded once without
 // rounds_each_sum.
 void embedding_backward(const Embedding& op, const void* ids, const void* dout, void* dtable);
 

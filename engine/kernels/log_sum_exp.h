@@ -1,4 +1,4 @@
-// Pieces shared by the fused cross-entropy and the composed softmax: a row's maximum, its log-sum-exp, the check of
+// Pieces shared by the fused cross-entropies and the composed softmax: a row's maximum, its log-sum-exp, the check of
 // targets. Private to engine/kernels.
 #pragma once
 
@@ -64,10 +64,16 @@ simd::Scalar<T> sum_of_exp(std::int64_t elems, const T* x, simd::Scalar<T> shift
   });
 }
 
-// log(sum(exp(x))) in one pass over memory: blocks that fit the L1 cache are read for their maximum, then for their
-// sum, and the running sum is rescaled when the maximum grows. A NaN or +inf anywhere makes NaN, as in PyTorch.
+// The largest x, -inf of none, and the sum of exp(x - largest).
+struct MaxAndSum {
+  double top = 0;
+  double sum = 0;
+};
+
+// In one pass over memory: blocks that fit the L1 cache are read for their maximum, then for their sum, and the running
+// sum is rescaled when the maximum grows. A NaN or +inf anywhere makes the sum NaN.
 template <class T>
-double log_sum_exp_of(std::int64_t vocab, const T* x) {
+LOOM_INLINE MaxAndSum max_and_sum_of(std::int64_t vocab, const T* x) {
   constexpr double kLowest = -std::numeric_limits<double>::infinity();
   double top = kLowest;
   double sum = 0;
@@ -81,6 +87,13 @@ double log_sum_exp_of(std::int64_t vocab, const T* x) {
     const double shift = top == kLowest ? 0 : top;
     sum += static_cast<double>(sum_of_exp(count, x + begin, static_cast<simd::Scalar<T>>(shift)));
   }
+  return {top, sum};
+}
+
+// log(sum(exp(x))). A NaN or +inf anywhere makes NaN, as in PyTorch.
+template <class T>
+double log_sum_exp_of(std::int64_t vocab, const T* x) {
+  const auto [top, sum] = max_and_sum_of(vocab, x);
   return top + std::log(sum);
 }
 

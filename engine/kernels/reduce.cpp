@@ -71,6 +71,30 @@ void sum_integers(std::span<const void* const> inputs, double factor, std::int64
   }
 }
 
+// `b` where it is larger or NaN.
+LOOM_INLINE double larger(double a, double b) { return b > a || b != b ? b : a; }
+LOOM_INLINE simd::F32x16 larger(simd::F32x16 a, simd::F32x16 b) { return ((b > a) | (b != b)) ? b : a; }
+
+template <class T>
+void max_of_floats(std::span<const void* const> inputs, std::int64_t elems, T* out) {
+  using V = simd::Pack<T>;
+  simd::for_packs<V>(elems, [&](std::int64_t i, auto part) {
+    const auto at = [&](std::size_t input) { return simd::load<V>(static_cast<const T*>(inputs[input]) + i, part); };
+    V top = at(0);
+    for (std::size_t input = 1; input < inputs.size(); ++input) top = larger(top, at(input));
+    simd::store(out + i, top, part);
+  });
+}
+
+template <class T>
+void max_of_integers(std::span<const void* const> inputs, std::int64_t elems, T* out) {
+  for (std::int64_t i = 0; i < elems; ++i) {
+    T top = static_cast<const T*>(inputs[0])[i];
+    for (const void* input : inputs) top = std::max(top, static_cast<const T*>(input)[i]);
+    out[i] = top;
+  }
+}
+
 }  // namespace
 
 void sum_in_order(DType dtype, std::span<const void* const> inputs, double factor, std::int64_t elems, void* out) {
@@ -98,6 +122,18 @@ void sum_in_order_as_fp32(DType input_dtype, std::span<const void* const> inputs
   visit_dtype(input_dtype, [&]<class T>() {
     if constexpr (std::is_same_v<T, f16> || std::is_same_v<T, bf16>) {
       simd::with_store(streaming, [&](auto put) { sum<T>(inputs, static_cast<float>(factor), elems, out, put); });
+    }
+  });
+}
+
+void max_of(DType dtype, std::span<const void* const> inputs, std::int64_t elems, void* out) {
+  require(!inputs.empty(), "max_of needs at least one input, got none");
+  require(dtype != DType::kBool, "max_of takes no bool; cast to int32 first");
+  visit_dtype(dtype, [&]<class T>() {
+    if constexpr (!std::is_integral_v<T>) {
+      max_of_floats(inputs, elems, static_cast<T*>(out));
+    } else {
+      max_of_integers(inputs, elems, static_cast<T*>(out));
     }
   });
 }

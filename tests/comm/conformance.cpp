@@ -72,16 +72,34 @@ void expect(bool holds, std::string_view what) {
   if (!holds) throw BrokenPromise(rank_prefix() + std::string(what));
 }
 
+template <class T>
+T max_of_ranks(const std::vector<int>& ranks, std::int64_t i) {
+  auto top = value_of<T>(ranks[0], i);
+  for (const int rank : ranks) {
+    const auto value = value_of<T>(rank, i);
+    if (static_cast<Sum<T>>(value) > static_cast<Sum<T>>(top)) top = value;
+  }
+  return top;
+}
+
 struct NamedOp {
   ReduceOp op;
   double factor;
 };
 
-// Integers take only the sum: an average of integers is not exact.
+template <class T>
+T reduced(const std::vector<int>& ranks, std::int64_t i, const NamedOp& op) {
+  return op.op.kind == ReduceKind::kMax ? max_of_ranks<T>(ranks, i) : sum_in_rank_order<T>(ranks, i, op.factor);
+}
+
+// Integers take no average: it is not exact.
 template <class T>
 std::vector<NamedOp> ops(int size) {
-  if (std::is_integral_v<T>) return {{ReduceOp::sum(), 1.0}};
-  return {{ReduceOp::sum(), 1.0}, {ReduceOp::avg(), 1.0 / size}, {ReduceOp::premul_sum(0.125), 0.125}};
+  std::vector<NamedOp> all{{ReduceOp::sum(), 1.0}, {ReduceOp::max(), 1.0}};
+  if (std::is_integral_v<T>) return all;
+  all.push_back({ReduceOp::avg(), 1.0 / size});
+  all.push_back({ReduceOp::premul_sum(0.125), 0.125});
+  return all;
 }
 
 template <class Body>
@@ -157,12 +175,12 @@ void check_reduce_scatter(ProcessGroup& group, std::int64_t elems, const NamedOp
   group.reduce_scatter(kReduceScatterLane, input.data(), output, elems, dtype_of<T>, op.op, "scatter");
   std::vector<T> expected;
   for (std::int64_t i = 0; i < elems; ++i) {
-    expected.push_back(sum_in_rank_order<T>(group.ranks(), group.rank() * elems + i, op.factor));
+    expected.push_back(reduced<T>(group.ranks(), group.rank() * elems + i, op));
   }
   expect_same_bits<T>(output, expected.data(), elems, "reduce_scatter");
 }
 
-void reduce_scatter_has_the_bits_of_the_sum_in_rank_order(World& world) {
+void reduce_scatter_has_the_bits_of_the_ranks_in_order(World& world) {
   const auto group = everyone(world);
   for_each_dtype([&]<class T>(T) {
     for (const NamedOp& op : ops<T>(group->size())) {
@@ -179,6 +197,7 @@ void large_reduce_scatters_have_the_same_bits(World& world) {
   const auto group = everyone(world);
   check_reduce_scatter<float>(*group, 786'433, {ReduceOp::avg(), 1.0 / group->size()}, false);
   check_reduce_scatter<bf16>(*group, 1'572'867, {ReduceOp::sum(), 1.0}, true);
+  check_reduce_scatter<float>(*group, 786'433, {ReduceOp::max(), 1.0}, true);
 }
 
 template <class T>
@@ -186,11 +205,11 @@ void check_all_reduce(ProcessGroup& group, Lane lane, std::int64_t elems, const 
   std::vector<T> data = values<T>(group.ranks()[static_cast<std::size_t>(group.rank())], elems);
   group.all_reduce(lane, data.data(), elems, dtype_of<T>, op.op, "reduce");
   std::vector<T> expected;
-  for (std::int64_t i = 0; i < elems; ++i) expected.push_back(sum_in_rank_order<T>(group.ranks(), i, op.factor));
+  for (std::int64_t i = 0; i < elems; ++i) expected.push_back(reduced<T>(group.ranks(), i, op));
   expect_same_bits<T>(data.data(), expected.data(), elems, "all_reduce");
 }
 
-void all_reduce_has_the_bits_of_the_sum_in_rank_order_everywhere(World& world) {
+void all_reduce_has_the_bits_of_the_ranks_in_order_everywhere(World& world) {
   const auto group = everyone(world);
   for_each_dtype([&]<class T>(T) {
     for (const NamedOp& op : ops<T>(group->size())) {
@@ -568,9 +587,9 @@ const std::vector<Case>& cases() {
       LOOM_CASE(gathers_land_in_rank_order),
       LOOM_CASE(parts_gather_in_place_with_unequal_bytes),
       LOOM_CASE(large_gathers_are_whole),
-      LOOM_CASE(reduce_scatter_has_the_bits_of_the_sum_in_rank_order),
+      LOOM_CASE(reduce_scatter_has_the_bits_of_the_ranks_in_order),
       LOOM_CASE(large_reduce_scatters_have_the_same_bits),
-      LOOM_CASE(all_reduce_has_the_bits_of_the_sum_in_rank_order_everywhere),
+      LOOM_CASE(all_reduce_has_the_bits_of_the_ranks_in_order_everywhere),
       LOOM_CASE(every_root_broadcasts),
       LOOM_CASE(equal_parts_change_places),
       LOOM_CASE(unequal_parts_reach_their_members),

@@ -281,6 +281,9 @@ TEST(DifferingMembers, AreToldTheOperation) {
   EXPECT_THAT(differing(reduce(4, DType::kF32, ReduceOp::avg()), reduce(4, DType::kF32, ReduceOp::premul_sum(0.5))),
               ElementsAre(Pair(0, both(std::string(kRank0) + "rank 0 asks for avg, rank 1 for premul_sum(0.5)")),
                           Pair(1, both(std::string(kRank1) + "rank 1 asks for premul_sum(0.5), rank 0 for avg"))));
+  EXPECT_THAT(differing(reduce(4, DType::kF32, ReduceOp::max()), reduce(4, DType::kF32, ReduceOp::sum())),
+              ElementsAre(Pair(0, both(std::string(kRank0) + "rank 0 asks for max, rank 1 for sum")),
+                          Pair(1, both(std::string(kRank1) + "rank 1 asks for sum, rank 0 for max"))));
 }
 
 TEST(DifferingMembers, AreToldTheRoot) {

@@ -34,6 +34,15 @@ INSTANTIATE_TEST_SUITE_P(Groups, SimulatedRanks,
                                   std::to_string(std::get<0>(info.param));
                          });
 
+TEST(ASimulatedWorld, TakesItsPeersToBeAlike) {
+  const auto group = make_simulated_world(1, 4)->everyone();
+  std::vector<float> data{1.5f, -2.0f};
+  group->all_reduce(kHostLane, data.data(), 2, DType::kF32, ReduceOp::max(), "largest");
+  EXPECT_EQ(data, (std::vector<float>{1.5f, -2.0f}));
+  group->all_reduce(kHostLane, data.data(), 2, DType::kF32, ReduceOp::sum(), "sum");
+  EXPECT_EQ(data, (std::vector<float>{6.0f, -8.0f}));
+}
+
 TEST(ASimulatedWorld, AsksNobodyAndNeedsTheMembers) {
   const auto world = make_simulated_world(1, 4);
   EXPECT_THAT(

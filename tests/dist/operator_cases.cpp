@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "engine/dist/vocabulary.h"
 #include "engine/tensor/ops/general.h"
 
 namespace loom::dist {
@@ -104,6 +105,50 @@ Case ring(int distance) {
           }};
 }
 
+// --- A vocabulary in parts: rank r has r + 2 ids.
+
+std::int64_t first_id(int rank) { return rank * (rank + 3) / 2; }
+
+Tensor some_ids(int ranks, std::int64_t other) {
+  std::vector<std::int64_t> ids;
+  for (std::int64_t i = 0; i < 8; ++i) ids.push_back(i == 5 ? other : (7 * i + 3) % first_id(ranks));
+  return Tensor::from(ids, {8});
+}
+
+Case vocabulary_loss() {
+  return {"vocabulary_cross_entropy",
+          [](int rank, int) {
+            return Shape{8, rank + 2};
+          },
+          [](const Tensor& x, const Channel& channel) {
+            const int ranks = channel.size();
+            return vocabulary_cross_entropy(x, some_ids(ranks, -100), first_id(channel.rank()), first_id(ranks),
+                                            channel, "head");
+          },
+          [](const std::vector<Tensor>& x) {
+            const Tensor targets = some_ids(static_cast<int>(x.size()), -100);
+            return std::vector<Tensor>(x.size(), ops::cross_entropy(ops::concat(x, 1), targets));
+          },
+          true};
+}
+
+Case vocabulary_rows() {
+  return {"vocabulary_embedding",
+          [](int rank, int) {
+            return Shape{rank + 2, 3};
+          },
+          [](const Tensor& x, const Channel& channel) {
+            const int ranks = channel.size();
+            const Tensor rows = vocabulary_embedding(some_ids(ranks, 0), x, first_id(channel.rank()), first_id(ranks));
+            return all_reduce(rows, channel, "embedding", Loss::kOfAll);
+          },
+          [](const std::vector<Tensor>& x) {
+            const Tensor ids = some_ids(static_cast<int>(x.size()), 0);
+            return std::vector<Tensor>(x.size(), ops::embedding(ids, ops::concat(x, 0)));
+          },
+          true};
+}
+
 std::vector<Case> make_cases() {
   std::vector<Case> all{{"all_to_all",
                          [](int rank, int ranks) {
@@ -125,6 +170,8 @@ std::vector<Case> make_cases() {
   }
   for (const int dim : {0, 1, 2}) all.push_back(scatter(dim));
   for (const int distance : {1, -1, 2, 4}) all.push_back(ring(distance));
+  all.push_back(vocabulary_loss());
+  all.push_back(vocabulary_rows());
   return all;
 }
 

@@ -54,6 +54,38 @@ TEST(Embedding, BackwardIsTheTransposeOfForward) {
   EXPECT_NEAR(dot(out.values(), dout.values()), dot(table.values(), dtable.values()), 1e-10);
 }
 
+// A table of padding and of 700 ids, and one behind all ids.
+TEST(Embedding, OfSomeRowsGivesThoseAndZeros) {
+  const auto ids = some_ids(4000);
+  for (DType dtype : kFloats) {
+    const Embedding whole{dtype, 4000, kVocab, kDim, DType::kI64};
+    const Buffer table = normal_buffer(dtype, kVocab * kDim, 1), dout = normal_buffer(dtype, 4000 * kDim, 2);
+    Buffer dtable(dtype, kVocab * kDim);
+    embedding_backward(whole, ids.data(), dout.data(), dtable.data());
+    const Doubles rows = table.values(), gradients = dtable.values();
+    for (const std::int64_t first : {0, 1300, 2000}) {
+      Embedding op = whole;
+      op.first = first;
+      op.rows = 750;
+      Doubles own(750 * kDim), want(own.size());
+      for (std::size_t i = 0; i < own.size() && first * kDim + i < rows.size(); ++i) {
+        own[i] = rows[first * kDim + i];
+        want[i] = gradients[first * kDim + i];
+      }
+      Buffer out = dout, dpart(dtype, own.size());
+      embedding_forward(op, ids.data(), Buffer(dtype, own).data(), out.data());
+      embedding_backward(op, ids.data(), dout.data(), dpart.data());
+      EXPECT_EQ(dpart.values(), want) << name(dtype) << " from " << first;
+      const Doubles got = out.values();
+      for (std::size_t i = 0; i < got.size(); ++i) {
+        const std::int64_t id = ids[i / kDim];
+        const bool has = id >= first && id < first + 750;
+        ASSERT_EQ(got[i], has ? rows[static_cast<std::size_t>(id) * kDim + i % kDim] : 0);
+      }
+    }
+  }
+}
+
 TEST(Embedding, WithoutIdsTheGradientIsZero) {
   Buffer dtable = normal_buffer(DType::kBF16, 10 * kDim, 3);
   embedding_forward({DType::kBF16, 0, 10, kDim, DType::kI32}, nullptr, nullptr, nullptr);

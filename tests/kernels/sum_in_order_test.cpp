@@ -1,4 +1,5 @@
-// Promise: sum_in_order has the bits of a scalar loop over the inputs in the order given.
+// Promise: sum_in_order has the bits of a scalar loop over the inputs in the order given; max_of gives the largest of
+//          them.
 #include <algorithm>
 #include <gtest/gtest.h>
 #include <limits>
@@ -123,6 +124,50 @@ TEST(SumInOrder, NaNAndInfinityComeThrough) {
   EXPECT_EQ(out[0], inf);
   EXPECT_TRUE(std::isnan(out[1]));
   EXPECT_TRUE(std::isnan(out[2]));
+}
+
+TEST(MaxOf, IsTheLargestInput) {
+  for (DType dtype : kFloats) {
+    for (int count : {1, 2, 3, 8}) {
+      for (std::int64_t elems : kSizes) {
+        auto inputs = ranks(dtype, count, elems);
+        Doubles want = inputs[0].values();
+        for (const Buffer& input : inputs) {
+          const Doubles values = input.values();
+          for (std::size_t i = 0; i < want.size(); ++i) want[i] = std::max(want[i], values[i]);
+        }
+        Buffer& out = inputs.back();  // out may be one of the inputs
+        max_of(dtype, pointers(inputs), elems, out.data());
+        EXPECT_EQ(out.values(), want) << name(dtype) << ", " << count << " inputs of " << elems;
+      }
+    }
+  }
+  const std::vector<std::int64_t> a{-5, (std::int64_t{1} << 62) + 1}, b{-7, std::int64_t{1} << 62};
+  std::vector<std::int64_t> out(2);
+  max_of(DType::kI64, std::vector<const void*>{a.data(), b.data()}, 2, out.data());
+  EXPECT_EQ(out, a);
+}
+
+TEST(MaxOf, IsNaNWhereOneInputIs) {
+  for (DType dtype : kFloats) {
+    constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+    constexpr double kInfinity = std::numeric_limits<double>::infinity();
+    const Buffer a(dtype, Doubles{kNaN, 1, -kInfinity, 2}), b(dtype, Doubles{1, kNaN, -kInfinity, kInfinity});
+    Buffer out(dtype, 4);
+    max_of(dtype, std::vector<const void*>{a.data(), b.data()}, 4, out.data());
+    const Doubles got = out.values();
+    EXPECT_TRUE(std::isnan(got[0]) && std::isnan(got[1])) << name(dtype);
+    EXPECT_EQ(got[2], -kInfinity);
+    EXPECT_EQ(got[3], kInfinity);
+  }
+}
+
+TEST(MaxOf, RefusesNoInputsAndBool) {
+  bool flag = true;
+  EXPECT_EQ(error_text<InvariantError>([&] { max_of(DType::kF32, {}, 0, nullptr); }),
+            "internal: max_of needs at least one input, got none");
+  EXPECT_EQ(error_text<InvariantError>([&] { max_of(DType::kBool, std::vector<const void*>{&flag}, 1, &flag); }),
+            "internal: max_of takes no bool; cast to int32 first");
 }
 
 TEST(SumInOrder, RefusesNoInputsAndBool) {

@@ -7,6 +7,7 @@
 
 #include "engine/kernels/fused.h"
 #include "engine/kernels/strided.h"
+#include "engine/kernels/vocabulary.h"
 #include "tests/kernels/fused_support.h"
 
 namespace loom::kernels::testing {
@@ -110,6 +111,19 @@ TEST(ThreadCount, DoesNotChangeDropout) {
     const Buffer x = normal_buffer(dtype, kElems, 1);
     const Dropout op{dtype, kElems, kDim, 0.3, {{0, 7, 0}, {1, 8, 5}, {kRows - 3, 9, 0}}};
     dropout(op, x.data(), out.make(kElems).data());
+  });
+}
+
+TEST(ThreadCount, DoesNotChangeCrossEntropyInParts) {
+  expect_same_bits([](DType dtype, Outputs& out) {
+    const Buffer x = normal_buffer(dtype, kElems, 1);
+    std::vector<std::int32_t> ids;
+    for (std::int32_t row = 0; row < kRows; ++row) ids.push_back(row % 9 == 0 ? -100 : row % 600);
+    const VocabularyPart op{dtype, kRows, kDim, 100, 600, DType::kI32, -100};
+    Buffer &largest = out.make_stat(kRows), &sum = out.make_stat(kRows), &logit = out.make_stat(kRows);
+    vocabulary_statistics(op, x.data(), ids.data(), largest.data(), sum.data(), logit.data());
+    out.number(vocabulary_loss(op, ids.data(), largest.data(), sum.data(), logit.data()).loss);
+    vocabulary_gradient(op, x.data(), ids.data(), largest.data(), sum.data(), 0.1, out.make(kElems).data());
   });
 }
 

@@ -10,7 +10,6 @@
 #include "engine/comm/peer_reduction.h"
 #include "engine/comm/slices.h"
 #include "engine/core/error.h"
-#include "engine/kernels/reduce.h"
 
 namespace loom::comm {
 namespace {
@@ -46,7 +45,7 @@ class InProcessGroup final : public ProcessGroup, public PeerReduction {
     const Call call = Call::reduction(CallKind::kReduceScatter, elems, dtype, op, tag);
     collective(lane, {.call = call, .input = input}, [&](Rendezvous& meeting) {
       const auto input = [&](int peer) { return meeting.offer(rank(), peer).input; };
-      sum(input, dtype, dtype, op, {rank() * elems, elems}, output);
+      reduce_chunk(input, dtype, dtype, op, {rank() * elems, elems}, output);
     });
   }
 
@@ -62,7 +61,7 @@ class InProcessGroup final : public ProcessGroup, public PeerReduction {
         const std::int64_t begin = std::min(parts[i].elems, rank() * parts[i].row_elems);
         const std::int64_t elems = std::min(parts[i].elems - begin, parts[i].row_elems);
         const auto input = [&](int peer) { return meeting.offer(rank(), peer).reduced[i].input; };
-        sum(input, input_dtype, dtype, op, {begin, elems}, to);
+        reduce_chunk(input, input_dtype, dtype, op, {begin, elems}, to);
         std::memset(to + elems * width, 0, static_cast<std::size_t>((parts[i].row_elems - elems) * width));
         to += parts[i].row_elems * width;
       }
@@ -76,7 +75,7 @@ class InProcessGroup final : public ProcessGroup, public PeerReduction {
     collective(lane, {.call = call, .input = data}, [&](Rendezvous& meeting) {
       const Slice own = slice_of(elems, size(), rank());
       const auto input = [&](int peer) { return meeting.offer(rank(), peer).input; };
-      in_step(meeting, [&] { sum(input, dtype, dtype, op, own, at(data, offset(own))); });
+      in_step(meeting, [&] { reduce_chunk(input, dtype, dtype, op, own, at(data, offset(own))); });
       for (int turn = 1; turn < size(); ++turn) {
         const int peer = (rank() + turn) % size();
         const Slice theirs = slice_of(elems, size(), peer);
@@ -150,17 +149,16 @@ class InProcessGroup final : public ProcessGroup, public PeerReduction {
 
   // Of every member's input(member), elements `chunk`.
   template <class Input>
-  void sum(const Input& input, DType input_dtype, DType dtype, ReduceOp op, const Slice& chunk, void* out) {
+  void reduce_chunk(const Input& input, DType input_dtype, DType dtype, ReduceOp op, const Slice& chunk, void* out) {
     if (chunk.elems == 0) return;
     std::vector<const void*> inputs;
     for (int peer = 0; peer < size(); ++peer) {
       inputs.push_back(at(input(peer), static_cast<std::size_t>(chunk.begin * element_bytes(input_dtype))));
     }
-    const double factor = sum_factor(op, size());
     if (input_dtype == dtype) {
-      kernels::sum_in_order(dtype, inputs, factor, chunk.elems, out);
+      reduce_in_order(op, dtype, inputs, chunk.elems, out);
     } else {
-      kernels::sum_in_order_as_fp32(input_dtype, inputs, factor, chunk.elems, static_cast<float*>(out));
+      reduce_in_order_as_fp32(op, input_dtype, inputs, chunk.elems, static_cast<float*>(out));
     }
   }
 

@@ -7,7 +7,6 @@
 #include "engine/comm/call.h"
 #include "engine/comm/local/segment.h"
 #include "engine/core/error.h"
-#include "engine/kernels/reduce.h"
 
 namespace loom::comm {
 namespace {
@@ -24,7 +23,7 @@ class SoloGroup final : public ProcessGroup {
   void reduce_scatter(Lane, const void* input, void* output, std::int64_t elems, DType dtype, ReduceOp op,
                       std::string_view) override {
     if (input != nullptr && output != nullptr) {
-      kernels::sum_in_order(dtype, std::vector<const void*>{input}, sum_factor(op, 1), elems, output);
+      reduce_in_order(op, dtype, {&input, 1}, elems, output);
     }
   }
   void all_reduce(Lane lane, void* data, std::int64_t elems, DType dtype, ReduceOp op, std::string_view tag) override {

@@ -7,7 +7,6 @@
 #include "engine/comm/local/segment.h"
 #include "engine/core/error.h"
 #include "engine/core/rounding.h"
-#include "engine/kernels/reduce.h"
 
 namespace loom::comm::mpi {
 namespace {
@@ -228,7 +227,7 @@ void MpiGroup::reduce_scatter(Lane lane, const void* input, void* output, std::i
   for (int member = 0; member < size(); ++member) rows.push_back({member * elems, elems});
   const auto sent = send_rows(exchange, input, rows, dtype);
   exchange.agree();
-  sum_own_row(exchange, input, rows[static_cast<std::size_t>(rank())], dtype, op, output);
+  reduce_own_row(exchange, input, rows[static_cast<std::size_t>(rank())], dtype, op, output);
   exchange.wait(*sent);
 }
 
@@ -243,7 +242,7 @@ void MpiGroup::all_reduce(Lane lane, void* data, std::int64_t elems, DType dtype
   std::byte* const own_data = at(data, static_cast<std::size_t>(own.begin) * width);
   const auto scattered = send_rows(exchange, data, rows, dtype);
   exchange.agree();
-  sum_own_row(exchange, data, own, dtype, op, own_data);
+  reduce_own_row(exchange, data, own, dtype, op, own_data);
   exchange.wait(*scattered);  // the peers have this member's terms; their sums may take the place
 
   std::vector<Message> messages;
@@ -276,7 +275,7 @@ void MpiGroup::all_reduce_small(Lane lane, const Call& call, void* data, std::in
   exchange.agree();
   exchange.wait(*exchange.start(std::move(receives)));
   exchange.wait(*sent);
-  if (elems > 0) kernels::sum_in_order(call.dtype, inputs, sum_factor(call.op, size()), elems, data);
+  if (elems > 0) reduce_in_order(call.op, call.dtype, inputs, elems, data);
 }
 
 std::shared_ptr<Batch> MpiGroup::send_rows(Exchange& exchange, const void* base, std::span<const Slice> rows,
@@ -297,8 +296,8 @@ std::shared_ptr<Batch> MpiGroup::send_rows(Exchange& exchange, const void* base,
   return exchange.start(std::move(sends));
 }
 
-void MpiGroup::sum_own_row(Exchange& exchange, const void* base, const Slice& row, DType dtype, ReduceOp op,
-                           void* out) {
+void MpiGroup::reduce_own_row(Exchange& exchange, const void* base, const Slice& row, DType dtype, ReduceOp op,
+                              void* out) {
   const std::int64_t width = element_bytes(dtype);
   const std::int64_t longest = piece_elems(size(), width);
   const std::size_t slot_bytes = static_cast<std::size_t>(longest) * width;
@@ -327,8 +326,7 @@ void MpiGroup::sum_own_row(Exchange& exchange, const void* base, const Slice& ro
     for (int peer = 0; peer < size(); ++peer) inputs.push_back(slot(begin, peer));
     inputs[static_cast<std::size_t>(rank())] =
         static_cast<const std::byte*>(base) + static_cast<std::size_t>(piece.begin) * width;
-    kernels::sum_in_order(dtype, inputs, sum_factor(op, size()), piece.elems,
-                          at(out, static_cast<std::size_t>(begin) * width));
+    reduce_in_order(op, dtype, inputs, piece.elems, at(out, static_cast<std::size_t>(begin) * width));
   }
 }
 

@@ -70,7 +70,7 @@ class MpiGroup final : public ProcessGroup {
   bool on_one_machine() const;
 
   std::shared_ptr<Batch> send_rows(Exchange& exchange, const void* base, std::span<const Slice> rows, DType dtype);
-  void sum_own_row(Exchange& exchange, const void* base, const Slice& row, DType dtype, ReduceOp op, void* out);
+  void reduce_own_row(Exchange& exchange, const void* base, const Slice& row, DType dtype, ReduceOp op, void* out);
   void all_reduce_small(Lane lane, const Call& call, void* data, std::int64_t elems);
 
   const std::shared_ptr<MpiTransport> transport_;

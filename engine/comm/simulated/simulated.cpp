@@ -5,7 +5,6 @@
 
 #include "engine/comm/call.h"
 #include "engine/core/error.h"
-#include "engine/kernels/reduce.h"
 
 namespace loom::comm {
 namespace {
@@ -29,11 +28,11 @@ class SimulatedGroup final : public ProcessGroup {
                       std::string_view) override {
     if (input == nullptr || output == nullptr) return;
     const auto offset = (rank() * elems) * element_bytes(dtype);
-    sum_alike(static_cast<const std::byte*>(input) + offset, output, elems, dtype, op);
+    reduce_alike(static_cast<const std::byte*>(input) + offset, output, elems, dtype, op);
   }
 
   void all_reduce(Lane, void* data, std::int64_t elems, DType dtype, ReduceOp op, std::string_view) override {
-    if (data != nullptr) sum_alike(data, data, elems, dtype, op);
+    if (data != nullptr) reduce_alike(data, data, elems, dtype, op);
   }
 
   // A peer sends this rank what this rank sends itself. A part of other bytes stays as it is: nobody knows it.
@@ -57,9 +56,9 @@ class SimulatedGroup final : public ProcessGroup {
     if (sent.data == nullptr || received.data == nullptr || sent.bytes != received.bytes) return;
     std::memmove(received.data, sent.data, sent.bytes);
   }
-  void sum_alike(const void* input, void* output, std::int64_t elems, DType dtype, ReduceOp op) const {
+  void reduce_alike(const void* input, void* output, std::int64_t elems, DType dtype, ReduceOp op) const {
     const std::vector<const void*> inputs(static_cast<std::size_t>(size()), input);
-    kernels::sum_in_order(dtype, inputs, sum_factor(op, size()), elems, output);
+    reduce_in_order(op, dtype, inputs, elems, output);
   }
 };
 

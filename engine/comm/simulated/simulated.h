@@ -2,7 +2,7 @@
 //
 // Model    nothing moves and nobody is waited for. The peers are taken to be alike: what they would send is what this
 //          rank sends. So all_gather repeats this rank's part, a sum over N ranks is N times this rank's values, an
-//          average is this rank's values. Null pointers (a dry run has no bytes) are accepted everywhere.
+//          average or a maximum is this rank's values. Null pointers (a dry run has no bytes) are accepted everywhere.
 // Share    share() gives null: a gather that needs shared memory falls back to one of its own, as between nodes.
 // Threads  as ProcessGroup; calls never block.
 #pragma once

@@ -13,6 +13,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <string_view>
 
 #include "engine/tensor/tensor.h"
 
@@ -24,5 +26,16 @@ namespace loom::ops {
 // Throws   ModelError for shapes and dtypes that do not fit, ConfigError for a target outside [0, V).
 Tensor linear_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& targets, std::int64_t chunk,
                             std::int64_t ignore_index = -100);
+
+struct SumOfLosses {
+  double sum = 0;
+  std::int64_t counted = 0;  // targets
+};
+// The losses of logits [rows, V] against targets [rows]. With `gradient` the logits become the gradient of the sum.
+using LogitsLoss = std::function<SumOfLosses(const Tensor& logits, const Tensor& targets, bool gradient)>;
+
+// The same with another loss of a chunk's logits, for operators of several ranks. `name` is a literal.
+Tensor linear_loss(std::string_view name, const Tensor& x, const Tensor& weight, const Tensor& targets,
+                   std::int64_t chunk, const LogitsLoss& loss);
 
 }  // namespace loom::ops
