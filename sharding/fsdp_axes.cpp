@@ -6,12 +6,16 @@
 
 namespace loom::sharding {
 
-FsdpAxes FsdpAxes::over(comm::World& world, int shard_size) {
-  if (shard_size < 1 || world.size() % shard_size != 0) {
-    config_error("shards over {} ranks, but the world has {}; use a divisor of {}", shard_size, world.size(),
-                 world.size());
+FsdpAxes FsdpAxes::over(comm::World& world, int shard_size, int tensor_size) {
+  const int ranks = world.size() / tensor_size;
+  if (shard_size < 1 || ranks % shard_size != 0) {
+    config_error("shards over {} ranks, but the world has {}; use a divisor of {}", shard_size, ranks, ranks);
   }
-  return of(comm::DeviceMesh::create(world, {{"dp_replicate", world.size() / shard_size}, {"dp_shard", shard_size}}));
+  const auto mesh = comm::DeviceMesh::create(
+      world, {{"dp_replicate", ranks / shard_size}, {"dp_shard", shard_size}, {"tp", tensor_size}});
+  FsdpAxes axes = of(mesh);
+  if (tensor_size > 1) axes.parts = mesh.axis("tp");
+  return axes;
 }
 
 bool same_ranks(const comm::Axis& a, const comm::Axis& b) {

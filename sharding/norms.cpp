@@ -4,6 +4,7 @@
 
 #include "engine/nn/optim/gradients.h"
 #include "sharding/fully_shard.h"
+#include "sharding/tensor/share_matrices.h"
 
 namespace loom::sharding {
 namespace {
@@ -12,20 +13,23 @@ namespace {
 using SumOf = double (*)(const std::vector<Tensor>& parameters);
 using Parameters = std::vector<std::vector<Tensor>>;  // by part
 
-// Shards over the same ranks: what they have is summed over these, and over the ranks with other parts.
+// Shards over the same ranks: what they have is summed over these, and over the ranks with other parts. Copies on the
+// latter count once.
 struct Term {
   FsdpAxes axes;
+  int copies = 1;
   Parameters shards;
   std::vector<double> sums;
 };
 
-Term& term_of(const FsdpAxes& axes, std::size_t parts, std::vector<Term>& terms) {
+Term& term_of(const FsdpAxes& axes, int copies, std::size_t parts, std::vector<Term>& terms) {
   for (Term& term : terms) {
+    if (term.copies != copies) continue;
     const bool same_parts = term.axes.parts.has_value() == axes.parts.has_value() &&
                             (!axes.parts || same_ranks(*term.axes.parts, *axes.parts));
     if (same_parts && same_ranks(term.axes.shard, axes.shard)) return term;
   }
-  return terms.emplace_back(Term{axes, Parameters(parts), {}});
+  return terms.emplace_back(Term{axes, copies, Parameters(parts), {}});
 }
 
 std::vector<double> sums_of(const Parameters& parameters, SumOf sum_of) {
@@ -64,11 +68,13 @@ std::vector<double> sums_over_ranks(nn::Module& root, const ParameterParts& part
   std::unordered_map<const void*, std::size_t> part_of;
   for (auto& [path, parameter] : root.named_parameters()) part_of.emplace(parameter.id(), parts.of(path));
   std::vector<Term> terms;
+  const auto shares = root.attachment<TensorShares>();
   std::unordered_map<const void*, std::size_t> rest = part_of;
   for (FsdpState* state : FsdpState::collect(root)) {
     if (state->group() == nullptr) continue;
-    Term& term = term_of(state->group()->axes(), parts.count, terms);
     for (const auto& param : state->group()->params()) {
+      const int copies = copies_of(shares.get(), *param->home().slots.front());
+      Term& term = term_of(state->group()->axes(), copies, parts.count, terms);
       const void* id = param->sharded().id();
       const auto part = part_of.find(id);  // a gathered one has another tensor in its place, and no part
       term.shards[part == part_of.end() ? 0 : part->second].push_back(param->sharded());
@@ -79,7 +85,10 @@ std::vector<double> sums_over_ranks(nn::Module& root, const ParameterParts& part
   for (const Tensor& parameter : root.parameters()) {
     if (const auto found = rest.find(parameter.id()); found != rest.end()) whole[found->second].push_back(parameter);
   }
-  for (Term& term : terms) term.sums = sums_of(term.shards, sum_of);
+  for (Term& term : terms) {
+    term.sums = sums_of(term.shards, sum_of);
+    for (double& sum : term.sums) sum /= term.copies;
+  }
   std::vector<double> of_whole = sums_of(whole, sum_of);
   sum_over_ranks(terms, of_whole, !rest.empty());
   std::vector<double> sums(parts.count);

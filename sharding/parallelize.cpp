@@ -163,6 +163,7 @@ ResolvedFsdp2Config resolve_fsdp2(nn::Module& model, const Fsdp2Config& config, 
   }
   resolved.hook_modules = listed_modules(model, config.hook_modules, tree, resolved.warnings, resolved.written_as);
   resolved.sequences = {{config.ring_attention_size, config.ulysses_parallel_size}, config.ring_rotate_method};
+  resolved.matrices = shared_matrices(model, config);
   resolved.experts = shared_experts(model, config, tree, resolved);
   check_shares_sequences(model, config);
   resolved.groups = with_experts(model, std::move(resolved.groups), resolved.experts.paths);
@@ -215,8 +216,8 @@ FullyShardOptions options_for(nn::Module& model, const ResolvedFsdp2Config& reso
   for (auto& [path, parameter] : ignored_parameters(model, resolved.ignored)) {
     options.ignored_params.insert(parameter.id());
   }
-  options.axes = FsdpAxes::over(world, resolved.layout.shard);
-  options.context = shared_context(world, resolved.sequences);
+  options.axes = FsdpAxes::over(world, resolved.layout.shard, resolved.layout.tensor);
+  options.context = shared_context(world, resolved.sequences, resolved.layout.tensor);
   if (!resolved.experts.paths.empty()) {
     options.expert_axes = expert_axes(world, resolved.experts.ranks, resolved.experts.shards);
   }
@@ -261,6 +262,9 @@ void offload_activations(nn::Module& model, const std::vector<std::string>& path
 
 void parallelize(nn::Module& model, const ResolvedFsdp2Config& resolved, const FullyShardOptions& options,
                  const RecomputeStep& recompute, const OffloadStep& offload) {
+  if (resolved.matrices.ranks > 1) {
+    share_matrices(model, resolved.matrices, resolved.experts.paths, *options.axes.parts);
+  }
   recompute_modules(model, resolved.recomputed, recompute);
   offload_activations(model, resolved.offloaded, resolved.pin_memory, offload);
   for (const nn::ChunkMbsOptions& module : resolved.chunked) nn::chunk_mbs(*model.find(module.path), module);

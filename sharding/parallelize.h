@@ -36,6 +36,7 @@
 #include "sharding/config/fsdp2_config.h"
 #include "sharding/expert/expert_module.h"
 #include "sharding/policy.h"
+#include "sharding/tensor/share_matrices.h"
 
 namespace loom::sharding {
 
@@ -73,6 +74,7 @@ struct ResolvedFsdp2Config {
   std::vector<WrappedGroup> groups;  // of sub_modules_to_wrap, in pre-order of the first module of each
   std::vector<std::string> wrapped;  // the paths of all their modules
   SharedSequences sequences;
+  SharedMatrices matrices;
   SharedExperts experts;                  // their modules are groups too
   std::vector<std::string> hook_modules;  // paths, pre-order of registration
   std::vector<std::string> ignored;       // paths of modules whose parameters are left out of sharding

@@ -34,9 +34,11 @@ void add_module(const std::string& path, WrappedGroup& group) {
   if (std::ranges::none_of(group.paths, holds)) group.paths.push_back(path);
 }
 
-// The number of ranks of the axes of experts, which all have data of their own.
-double world_size(const FsdpAxes& axes) {
-  return static_cast<double>(axes.shard.size()) * axes.replicate.size() * axes.parts->size();
+// The ranks with data of their own: all of the axes of experts, but for those that share matrices.
+double data_size(const FullyShardOptions& options) {
+  const FsdpAxes& axes = *options.expert_axes;
+  const double all = static_cast<double>(axes.shard.size()) * axes.replicate.size() * axes.parts->size();
+  return options.axes.parts ? all / options.axes.parts->size() : all;
 }
 
 // Modules below the modules of a group are wrapped before the group.
@@ -66,7 +68,7 @@ class BottomUp {
     if (group.reshard_after_forward) options.reshard_after_forward = group.reshard_after_forward;
     if (!group.hook_module.empty()) options.hook_module = model_.find(group.hook_module);
     fully_shard(modules, options);
-    if (group.has_shared_experts) set_gradient_divide_factor(*modules.front(), world_size(options.axes));
+    if (group.has_shared_experts) set_gradient_divide_factor(*modules.front(), data_size(options_));
   }
 
   nn::Module& model_;

@@ -127,7 +127,7 @@ nn::Value call_with_ids(nn::Module& model, const Batch& batch) { return model.ca
 
 ForwardResult next_token_step(DataIterator& data, nn::Module& model) {
   const Batch batch = data.next();
-  if (const std::int64_t chunk = data.loss_chunk_size(); chunk > 0) {
+  if (const std::int64_t chunk = data.loss_chunk_size(); chunk > 0 || model.attachment<nn::OwnLoss>() != nullptr) {
     nn::Args args = ids_of(batch);
     args.named.emplace_back("targets", batch["targets"]);
     args.named.emplace_back("loss_chunk_size", chunk);

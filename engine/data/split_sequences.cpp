@@ -108,11 +108,12 @@ Batch split_batch(const Batch& batch, const dist::ContextDegrees& degrees, int r
   return part;
 }
 
-DataLoaders split_sequences(DataLoaders loaders, const dist::ContextDegrees& degrees) {
+DataLoaders split_sequences(DataLoaders loaders, const dist::ContextDegrees& degrees,
+                            std::function<int(int rank)> place) {
   for (DataLoader* loader : {&loaders.train, &loaders.valid, &loaders.test}) {
     if (!*loader) continue;
-    *loader = [whole = std::move(*loader), degrees](std::span<const std::int64_t> samples) {
-      return split_batch(whole(samples), degrees, RankContext::current().rank() % degrees.ranks());
+    *loader = [whole = std::move(*loader), degrees, place](std::span<const std::int64_t> samples) {
+      return split_batch(whole(samples), degrees, place(RankContext::current().rank()));
     };
   }
   if (!loaders.count_tokens) loaders.count_tokens = count_targets;

@@ -8,6 +8,8 @@
 // Threads   a loader is called on a rank's host thread: the tokens are that rank's.
 #pragma once
 
+#include <functional>
+
 #include "engine/data/step.h"
 #include "engine/dist/context_layout.h"
 
@@ -16,8 +18,9 @@ namespace loom::data {
 // The tokens of `rank` of the ranks that share its sequences.
 Batch split_batch(const Batch& batch, const dist::ContextDegrees& degrees, int rank);
 
-// Loaders of the current rank's tokens: ranks of one sequence have neighbouring numbers. Targets are counted if the
-// loaders count nothing.
-DataLoaders split_sequences(DataLoaders loaders, const dist::ContextDegrees& degrees);
+// Loaders of the current rank's tokens; `place`: a rank's place among those that share its sequences. Targets are
+// counted if the loaders count nothing.
+DataLoaders split_sequences(DataLoaders loaders, const dist::ContextDegrees& degrees,
+                            std::function<int(int rank)> place);
 
 }  // namespace loom::data

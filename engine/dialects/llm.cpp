@@ -97,7 +97,7 @@ const Row kRows[] = {
 
     // --- parallel
     flat("parallel.fsdp_size", "1", "sharding_size"),
-    refused("parallel.tp_size", "1", "tensor parallelism is not built; write 1"),
+    flat("parallel.tp_size", "1", "tensor_parallel_size"),
     derived("parallel.cp_size", "1", "ulysses_parallel_size, ring_attention_size")
         .written([](const Resolved& r) -> Said { return fmt::to_string(r.config.context_ranks()); }),
     derived("parallel.cp_type", "ulysses", "ring_rotate_method").written([](const Resolved& r) -> Said {
@@ -114,8 +114,12 @@ const Row kRows[] = {
     unused("parallel.ep_fsdp_modules"),
     unused("parallel.ep_dispatcher", "eager"),
     unused("parallel.efsdp_shard_placement_fn", "shard_by_dim_1"),
-    unused("parallel.tp_colwise"),
-    unused("parallel.tp_rowwise"),
+    derived("parallel.tp_colwise", "[]", "colwise_parallel").written([](const Resolved& r) -> Said {
+      return key_text(r, "colwise_parallel");
+    }),
+    derived("parallel.tp_rowwise", "[]", "rowwise_parallel").written([](const Resolved& r) -> Said {
+      return key_text(r, "rowwise_parallel");
+    }),
     derived("parallel.fsdp_modules", "[model.layers.{*}, model.embed_tokens, lm_head]", "sub_modules_to_wrap")
         .written([](const Resolved& r) -> Said { return wrapped_text(r); }),
     derived("parallel.ignored_modules", "null", "ignored_modules").written([](const Resolved& r) -> Said {
@@ -321,6 +325,10 @@ void derive_parallel(Reading& r) {
   set_patterns(r, "sub_modules_to_wrap", "parallel.fsdp_modules");
   set_patterns(r, "ignored_modules", "parallel.ignored_modules");
   derive_context(r);
+  if (r.whole("parallel.tp_size") > 1) {
+    set_patterns(r, "colwise_parallel", "parallel.tp_colwise");
+    set_patterns(r, "rowwise_parallel", "parallel.tp_rowwise");
+  }
   derive_experts(r, "parallel.ep_size", "parallel.ep_fsdp_size", "parallel.ep_modules");
   derive_hook_modules(r, "parallel.hook_modules", "parallel.fsdp_modules");
   derive_prefetch_order(r, "parallel.fsdp_modules", "parallel.num_to_forward_prefetch",
@@ -339,7 +347,7 @@ void derive_parallel(Reading& r) {
 // The smaller of max_steps and the steps of the epochs: the loop there ends after these in any case.
 void derive_steps(Reading& r) {
   derive_batch(r, "training.per_device_train_batch_size", "training.gradient_accumulation_steps",
-               r.whole("parallel.cp_size"));
+               r.whole("parallel.cp_size") * r.whole("parallel.tp_size"));
   const std::int64_t most = r.whole("training.max_steps");
   const double epochs = r.number("training.num_train_epochs");
   const auto samples = samples_of(r);

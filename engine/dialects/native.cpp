@@ -23,7 +23,8 @@ const Row kRows[] = {
     // --- parallel
     flat("parallel.fully_shard_parallel_size", "auto", "sharding_size"),
     derived("parallel.data_parallel_size", "null", ""),
-    refused("parallel.tensor_parallel_size", "1", "tensor parallelism is not built here or there; write 1"),
+    refused("parallel.tensor_parallel_size", "1",
+            "its tool refuses other sizes; write 1, and --tensor-model-parallel-size for our own"),
     flat("parallel.ring_attention_size", "1", "ring_attention_size"),
     flat("parallel.ulysses_parallel_size", "1", "ulysses_parallel_size"),
     refused("parallel.context_parallel_size", "1",

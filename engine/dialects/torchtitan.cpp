@@ -18,19 +18,25 @@ const Row kRows[] = {
     }),
     derived("parallelism.data_parallel_replicate_degree", "1", "sharding_size").written([](const Resolved& r) -> Said {
       const int size = r.config.sharding_size;
-      return fmt::to_string(size == sharding::Fsdp2Config::kAllRanks ? 1 : r.world / size);
+      return fmt::to_string(size == sharding::Fsdp2Config::kAllRanks ? 1
+                                                                     : r.world / r.config.tensor_parallel_size / size);
     }),
     derived("parallelism.fsdp_reshard_after_forward", "default", "reshard_after_forward")
         .written([](const Resolved& r) -> Said {
           const Said text = boolean_text(r.config.reshard_after_forward.text());
           return text ? Said(*text == "true" ? "always" : "never") : std::nullopt;
         }),
-    refused("parallelism.tensor_parallel_degree", "1", kParallel),
+    flat("parallelism.tensor_parallel_degree", "1", "tensor_parallel_size"),
     refused("parallelism.pipeline_parallel_degree", "1", kParallel),
     derived("parallelism.context_parallel_degree", "1", "ring_attention_size").written(ring_size),
     derived("parallelism.context_parallel_rotate_method", "allgather", "ring_rotate_method").written(ring_rotation),
     refused("parallelism.expert_parallel_degree", "1", kParallel),
-    unused("parallelism.enable_sequence_parallel"),
+    derived("parallelism.enable_sequence_parallel", "true", "sequence_parallel").written([](const Resolved& r) -> Said {
+      return r.config.tensor_parallel_size == 1 ? std::nullopt : switch_text(r.config.sequence_parallel);
+    }),
+    derived("parallelism.disable_loss_parallel", "false", "loss_parallel").written([](const Resolved& r) -> Said {
+      return r.config.loss_parallel ? std::nullopt : Said("true");
+    }),
     refused("parallelism.enable_fsdp_symm_mem", "false", "symmetric memory is not built; write false"),
     derived("training.num_tokens_per_microbatch_per_dp_rank", "16384", "--micro-batch-size")
         .written([](const Resolved& r) -> Said {
@@ -125,22 +131,35 @@ void derive_recompute(Reading& r) {
   r.set_key("recompute_every", option, kOption);
 }
 
+// Ranks that share matrices, at least 1.
+std::int64_t derive_tensor(Reading& r) {
+  const std::int64_t ranks = r.whole("parallelism.tensor_parallel_degree");
+  if (ranks <= 1) return 1;
+  constexpr std::string_view kSequence = "parallelism.enable_sequence_parallel",
+                             kLoss = "parallelism.disable_loss_parallel";
+  if (r.flag(kSequence)) r.set_key("sequence_parallel", "true", kSequence);
+  if (r.flag(kLoss)) r.set_key("loss_parallel", "false", kLoss);
+  return ranks;
+}
+
 void derive_sizes(Reading& r) {
   const std::int64_t shard = r.whole("parallelism.data_parallel_shard_degree");
   const std::int64_t replicas = r.whole("parallelism.data_parallel_replicate_degree");
   constexpr std::string_view kShard = "parallelism.data_parallel_shard_degree";
   const std::int64_t context =
       derive_ring(r, "parallelism.context_parallel_degree", "parallelism.context_parallel_rotate_method");
-  if (replicas < 1 || (r.knows_world() && (r.world() % (replicas * context) != 0 ||
-                                           (shard > 0 && shard * replicas * context != r.world())))) {
+  const std::int64_t tensor = derive_tensor(r), shared = context * tensor;
+  if (replicas < 1 || (r.knows_world() && (r.world() % (replicas * shared) != 0 ||
+                                           (shard > 0 && shard * replicas * shared != r.world())))) {
     return r.refuse("parallelism.data_parallel_replicate_degree",
-                    fmt::format("{} x {}{} is not the {} ranks; make them equal", replicas, shard,
-                                context == 1 ? "" : fmt::format(" x {}", context), r.world()));
+                    fmt::format("{} x {}{}{} is not the {} ranks; make them equal", replicas, shard,
+                                context == 1 ? "" : fmt::format(" x {}", context),
+                                tensor == 1 ? "" : fmt::format(" x {}", tensor), r.world()));
   }
   r.set_key("sharding_size",
             shard > 0       ? fmt::to_string(shard * context)
             : replicas == 1 ? "auto"
-                            : fmt::to_string(r.world() / replicas),
+                            : fmt::to_string(r.world() / tensor / replicas),
             kShard);
   const std::string reshard = r.text("parallelism.fsdp_reshard_after_forward");
   constexpr std::string_view kReshard = "parallelism.fsdp_reshard_after_forward";

@@ -208,6 +208,23 @@ Tensor reduce_scatter(const Tensor& x, int given_dim, const Channel& channel, co
   return y;
 }
 
+Tensor own_part(const Tensor& x, int given_dim, const Channel& channel, const std::string& tag) {
+  const int dim = checked_dim("own_part", x, given_dim);
+  check_divides("own_part", x, dim, channel.size());
+  if (channel.size() == 1) return x;
+  Tensor y;
+  {
+    const autograd::NoGrad whole;
+    const std::vector<std::int64_t> sizes(static_cast<std::size_t>(channel.size()), x.shape()[dim] / channel.size());
+    y = ops::split(x, sizes, dim)[static_cast<std::size_t>(channel.rank())];
+  }
+  autograd::record("own_part", {x}, {}, {y}, [dim, channel, tag](Saved, const Grads& grads, const Needs&) -> Grads {
+    const autograd::NoGrad unrecorded;
+    return {all_gather(grads[0], dim, channel, tag)};
+  });
+  return y;
+}
+
 Tensor all_reduce(const Tensor& x, const Channel& channel, const std::string& tag, Loss loss) {
   if (channel.size() == 1) return x;
   const Tensor y = summed(x, channel, tag);

@@ -85,6 +85,9 @@ Tensor reduce_scatter(const Tensor& x, int dim, const Channel& channel, const st
 // The sum over the ranks' x.
 Tensor all_reduce(const Tensor& x, const Channel& channel, const std::string& tag, Loss loss = Loss::kOfEachRank);
 
+// Part r along `dim` of x, which all ranks have alike and whose parts they use; N divides the dim. Backward gathers.
+Tensor own_part(const Tensor& x, int dim, const Channel& channel, const std::string& tag);
+
 // x itself, which all ranks have alike and use apart; its gradient is the sum of theirs.
 Tensor with_summed_gradient(const Tensor& x, const Channel& channel, const std::string& tag);
 

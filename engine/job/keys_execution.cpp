@@ -25,6 +25,12 @@ void add_execution_keys(std::vector<Key>& table) {
           toggle<&Job::parallel, &Parallel::moe_shared_expert_overlap>(
               "--moe-shared-expert-overlap",
               "The expert of every token runs beside the exchange of tokens; as moe_shared_expert_overlap of the file"),
+          whole<&Job::parallel, &Parallel::tensor_model_parallel_size>(
+              "--tensor-model-parallel-size", 1, "Ranks that share matrices; replaces tensor_parallel_size of the file")
+              .from("that of the file"),
+          toggle<&Job::parallel, &Parallel::sequence_parallel>(
+              "--sequence-parallel",
+              "Cut hidden states between blocks along the sequence; as sequence_parallel of the file"),
           whole<&Job::parallel, &Parallel::context_parallel_size>(
               "--context-parallel-size", 1,
               "Ranks that share a sequence; replaces ulysses_parallel_size and ring_attention_size of the file")

@@ -13,10 +13,6 @@ void add_foreign_keys(std::vector<Key>& table) {
       only(
           "--pipeline-model-parallel-size", "1",
           "FSDP2 does not go with pipeline stages; write 1, and let sharding_size in the file of --fsdp2-config-path split the model"),
-      only(
-          "--tensor-model-parallel-size", "1",
-          "tensor parallelism is not built; write 1, and let sharding_size in the file of --fsdp2-config-path split the weights"),
-      refused("--sequence-parallel", Kind::kToggle, "goes with tensor parallelism, which is not built; remove it"),
       taken("--enable-recompute-layers-per-pp-rank", Kind::kToggle),  // one pipeline stage: the same either way
       refused(
           "--recompute-in-bubble", Kind::kToggle,

@@ -25,17 +25,26 @@ Value Linear::forward(const Args& args) {
     require(bias == nullptr, "a linear layer with a bias has no loss of its own");
     return loss_of(args, weight.value);
   }
+  if (sum_) {
+    const Tensor sum = sum_(ops::linear(args.tensor(0), weight.value));
+    return bias == nullptr ? sum : ops::add(sum, bias->value);
+  }
   return ops::linear(args.tensor(0), weight.value, bias == nullptr ? Tensor{} : bias->value);
 }
 
 Conv1D::Conv1D(std::int64_t in, std::int64_t out, double init_std)
     : weight(register_parameter("weight", {in, out}, Init::normal(init_std))),
       bias(register_parameter("bias", {out}, Init::zeros())) {}
-Value Conv1D::forward(const Args& args) { return ops::linear_kn(args.tensor(0), weight.value, bias.value); }
+Value Conv1D::forward(const Args& args) {
+  if (sum_) return ops::add(sum_(ops::linear_kn(args.tensor(0), weight.value, Tensor{})), bias.value);
+  return ops::linear_kn(args.tensor(0), weight.value, bias.value);
+}
 
 Embedding::Embedding(std::int64_t vocab, std::int64_t dim, double init_std)
     : weight(register_parameter("weight", {vocab, dim}, Init::normal(init_std))) {}
-Value Embedding::forward(const Args& args) { return functional::embedding(args.tensor(0), weight.value); }
+Value Embedding::forward(const Args& args) {
+  return lookup_ ? lookup_(args.tensor(0), weight.value) : functional::embedding(args.tensor(0), weight.value);
+}
 
 RMSNorm::RMSNorm(std::int64_t dim, double eps) : weight(register_parameter("weight", {dim}, Init::ones())), eps_(eps) {}
 Value RMSNorm::forward(const Args& args) { return functional::rms_norm(args.tensor(0), weight.value, eps_); }

@@ -1,6 +1,9 @@
 // Layers: modules with parameters around one operator. Shapes and initial values as in torch.nn and Hugging Face.
 #pragma once
 
+#include <functional>
+#include <utility>
+
 #include "engine/nn/module.h"
 
 namespace loom::nn {
@@ -13,8 +16,14 @@ class Linear final : public Module {
   ParamSlot& weight;
   ParamSlot* bias = nullptr;
 
+  // Where other ranks have the rest of the inputs: adds up the ranks' products, before the bias.
+  void sum_product_by(std::function<Tensor(const Tensor& product)> sum) { sum_ = std::move(sum); }
+
  protected:
   Value forward(const Args& args) override;
+
+ private:
+  std::function<Tensor(const Tensor& product)> sum_;
 };
 
 // GPT-2's Conv1D: y = x . weight + bias; weight [in, out].
@@ -25,8 +34,14 @@ class Conv1D final : public Module {
   ParamSlot& weight;
   ParamSlot& bias;
 
+  // As of Linear.
+  void sum_product_by(std::function<Tensor(const Tensor& product)> sum) { sum_ = std::move(sum); }
+
  protected:
   Value forward(const Args& args) override;
+
+ private:
+  std::function<Tensor(const Tensor& product)> sum_;
 };
 
 // Rows of weight [vocab, dim] by id.
@@ -36,8 +51,14 @@ class Embedding final : public Module {
   std::string_view type_name() const override { return "Embedding"; }
   ParamSlot& weight;
 
+  // Where other ranks have the other rows: looks up this rank's and joins the ranks' results.
+  void look_up_by(std::function<Tensor(const Tensor& ids, const Tensor& table)> lookup) { lookup_ = std::move(lookup); }
+
  protected:
   Value forward(const Args& args) override;
+
+ private:
+  std::function<Tensor(const Tensor& ids, const Tensor& table)> lookup_;
 };
 
 class RMSNorm final : public Module {

@@ -25,6 +25,10 @@ struct RouterLoss {
   bool in_evaluation = true;
 };
 
+// Attached to a causal model that is to be called with its targets, since its logits are on several ranks: it returns
+// the loss, as with loss_chunk_size.
+struct OwnLoss {};
+
 // The losses that a call of the model now has; null: none.
 std::shared_ptr<RouterLoss> router_loss_of(const Module& model);
 

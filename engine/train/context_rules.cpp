@@ -23,7 +23,8 @@ void split_sequences(const TrainSections& arguments, TrainingInputs& inputs) {
         inputs.dims.degrees().cp);
   }
   data::DataLoaders& loaders = inputs.objective.loaders;
-  loaders = data::split_sequences(std::move(loaders), inputs.fsdp2->sequences.degrees);
+  loaders = data::split_sequences(std::move(loaders), inputs.fsdp2->sequences.degrees,
+                                  [dims = inputs.dims](int rank) { return dims.context_rank(rank); });
   if (reduction != objective::LossReduction::kMicroBatch) return;
   loaders.count_tokens = [](const data::Batch& batch) -> data::TokenCounts {
     data::TokenCounts counts = data::count_targets(batch);

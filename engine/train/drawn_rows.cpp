@@ -9,10 +9,10 @@ namespace loom::train {
 namespace {
 
 // Parts do not depend on the length: the shortest row shows them.
-std::vector<RngRows::Parts> parts_of(const dist::ContextDegrees& degrees) {
+std::vector<RngRows::Parts> parts_of(const dist::ContextDegrees& degrees, const ParallelDims& dims) {
   std::vector<RngRows::Parts> parts;
   if (degrees.ranks() == 1) return parts;
-  const int rank = RankContext::current().rank() % degrees.ranks();
+  const int rank = dims.context_rank(RankContext::current().rank());
   for (const auto& [begin, end] : dist::token_ranges(dist::length_unit(degrees), degrees, rank)) {
     parts.push_back({begin, end - begin});
   }
@@ -28,7 +28,7 @@ RngRows drawn_rows(const TrainSections& arguments, const TrainingInputs& inputs,
   for (std::int64_t row = 0; row < of_sample; ++row) {
     for (const std::int64_t sample : samples) rows.numbers.push_back(sample * of_sample + row);
   }
-  if (inputs.fsdp2) rows.parts = parts_of(inputs.fsdp2->sequences.degrees);
+  if (inputs.fsdp2) rows.parts = parts_of(inputs.fsdp2->sequences.degrees, inputs.dims);
   return rows;
 }
 

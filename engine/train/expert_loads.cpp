@@ -9,10 +9,10 @@
 namespace loom::train {
 namespace {
 
-void sum_over(const comm::Axis& ranks, std::vector<double>& values) {
+void sum_over(comm::ProcessGroup& ranks, std::vector<double>& values) {
   if (ranks.size() == 1) return;
-  ranks.group().all_reduce(comm::kHostLane, values.data(), std::ssize(values), DType::kF64, comm::ReduceOp::sum(),
-                           "expert loads");
+  ranks.all_reduce(comm::kHostLane, values.data(), std::ssize(values), DType::kF64, comm::ReduceOp::sum(),
+                   "expert loads");
 }
 
 }  // namespace
@@ -45,7 +45,7 @@ void ExpertLoads::add_figures(const std::vector<double>& counts, StepMetrics& me
   if (blocks_.front().slot->options.capacity_factor > 0) metrics.reports.emplace_back("dropped_choices", counts.back());
 }
 
-void ExpertLoads::end_step(const comm::Axis& ranks, StepMetrics& metrics) {
+void ExpertLoads::end_step(comm::ProcessGroup& ranks, StepMetrics& metrics) {
   if (blocks_.empty()) return;
   std::vector<double> counts = take_counts();
   sum_over(ranks, counts);

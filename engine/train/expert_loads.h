@@ -9,7 +9,7 @@
 
 #include <vector>
 
-#include "engine/comm/mesh.h"
+#include "engine/comm/process_group.h"
 #include "engine/nn/module.h"
 #include "engine/train/step/step_metrics.h"
 #include "models/decoder/expert_slot.h"
@@ -20,8 +20,8 @@ class ExpertLoads {
  public:
   explicit ExpertLoads(nn::Module& model) : blocks_(models::expert_blocks(model)) {}
 
-  // Takes the counts of the step; `ranks` are all that have data.
-  void end_step(const comm::Axis& ranks, StepMetrics& metrics);
+  // Takes the counts of the step; `ranks` are all of the job.
+  void end_step(comm::ProcessGroup& ranks, StepMetrics& metrics);
 
  private:
   std::vector<double> take_counts();

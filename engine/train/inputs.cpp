@@ -124,6 +124,7 @@ void check_evaluates(const ScheduleOptions& schedule, const data::DataLoaders& d
 // Nothing is shared without FSDP2.
 void check_one_rank(const ParallelOptions& options) {
   for (const auto& [flag, ranks] : {std::pair{"--context-parallel-size", options.context_parallel_size},
+                                    std::pair{"--tensor-model-parallel-size", options.tensor_model_parallel_size},
                                     std::pair{"--expert-model-parallel-size", options.expert_model_parallel_size}}) {
     if (ranks <= 1) continue;
     config_error("{} is {}, which needs --use-torch-fsdp2 --fsdp2-config-path FILE and {} ranks; write 1, or add them",
@@ -150,7 +151,18 @@ void load_sharding(const TrainSections& arguments, const EditConfig& edit, Train
 ParallelDegrees degrees_of(const sharding::ResolvedFsdp2Config& config) {
   const int ranks = config.layout.shard * config.layout.replicate, cp = config.sequences.degrees.ranks();
   const int dp_shard = std::max(1, config.layout.shard / cp);
-  return {.dp_replicate = ranks / (cp * dp_shard), .dp_shard = dp_shard, .cp = cp};
+  return {.dp_replicate = ranks / (cp * dp_shard), .dp_shard = dp_shard, .cp = cp, .tp = config.layout.tensor};
+}
+
+// Ranks that share matrices share the tokens of a rank too, along the sequence or for experts.
+void check_tokens(std::int64_t seq_length, const sharding::ResolvedFsdp2Config& resolved,
+                  const sharding::Fsdp2Config& config) {
+  const sharding::SharedMatrices& matrices = resolved.matrices;
+  if (matrices.ranks == 1 || (!matrices.sequence_parallel && matrices.tokens.empty())) return;
+  const int ranks = matrices.ranks * resolved.sequences.degrees.ranks();
+  if (seq_length % ranks == 0) return;
+  config_error("{}: {} ranks share the tokens of a sequence, and --seq-length is {}; use a multiple of {}",
+               config.value_mark("tensor_parallel_size").text(), ranks, seq_length, ranks);
 }
 
 // The file against the model, which is tuned.
@@ -174,6 +186,7 @@ void resolve_sharding(const TrainSections& arguments, nn::Module& model, Trainin
   }
   inputs.fsdp2 = resolve(arguments, model, config);
   inputs.dims = ParallelDims(degrees_of(*inputs.fsdp2), arguments.launch.ranks);
+  check_tokens(arguments.data.seq_length, *inputs.fsdp2, config);
   inputs.fsdp2->warnings.insert(inputs.fsdp2->warnings.end(), said.begin(), said.end());
   warn_of_unscaled_fp16(arguments.optimizer, config, *inputs.fsdp2);
   check_sharding_size_is_given(config, arguments.launch.ranks);

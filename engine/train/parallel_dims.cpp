@@ -27,7 +27,6 @@ ParallelDims::ParallelDims(const ParallelDegrees& degrees, int ranks) : degrees_
   for (const comm::AxisSize& axis : axes()) {
     if (axis.size < 1) config_error("{} is {}, expected 1 or more", axis.name, axis.size);
   }
-  refuse_unbuilt("tp", degrees.tp, "tensor");
   refuse_unbuilt("pp", degrees.pp, "pipeline");
   if (comm::product(axes()) != ranks) {
     config_error("{}, but {} {}; give degrees whose product is {}", comm::equation(shown(axes())), ranks,

@@ -8,7 +8,7 @@
 // Ranks    the mesh's order (comm/mesh.h), slowest first: pp, dp_replicate, dp_shard, cp, tp.
 // Samples  ranks that differ in dp_replicate or dp_shard read different samples; ranks that differ only in cp, tp or
 //          pp work on the same.
-// Built    dp_replicate, dp_shard and cp. The others are 1 in this version.
+// Built    all but pp, which is 1 in this version.
 // Errors   ConfigError, the same on every rank:
 //            dp_replicate 2 x dp_shard 2 = 4, but 8 ranks run; give degrees whose product is 8
 #pragma once
@@ -41,6 +41,8 @@ class ParallelDims {
   // The number of parts of a global batch, and the part that a world rank reads.
   int data_size() const { return degrees_.dp_replicate * degrees_.dp_shard; }
   int data_rank(int rank) const;
+  // Of a world rank, among those that share its sequences.
+  int context_rank(int rank) const { return rank / degrees_.tp % degrees_.cp; }
   // Micro-batches of a step on each rank.
   std::int64_t micro_batches(std::int64_t global_batch_size, std::int64_t micro_batch_size) const {
     return global_batch_size / (micro_batch_size * data_size());

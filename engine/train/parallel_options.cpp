@@ -8,6 +8,19 @@
 namespace loom::train {
 namespace {
 
+void share_matrices(const ParallelOptions& options, sharding::Fsdp2Config& config) {
+  if (options.tensor_model_parallel_size > 0) {
+    config.tensor_parallel_size = options.tensor_model_parallel_size;
+    const config::SourceMark mark{fmt::format("--tensor-model-parallel-size {}", options.tensor_model_parallel_size)};
+    config.places.insert_or_assign("tensor_parallel_size", config::Place{mark, mark});
+  }
+  // Megatron's scripts write it beside one rank too.
+  if (!options.sequence_parallel || config.tensor_parallel_size == 1) return;
+  config.sequence_parallel = true;
+  const config::SourceMark mark{"--sequence-parallel"};
+  config.places.insert_or_assign("sequence_parallel", config::Place{mark, mark});
+}
+
 void dispatch_tokens(const ParallelOptions& options, sharding::Fsdp2Config& config) {
   const auto place = [&](const char* key, std::string flag) {
     const config::SourceMark mark{std::move(flag)};
@@ -67,6 +80,7 @@ sharding::Fsdp2Config read_sharding(const ParallelOptions& options) {
   share_experts(options, config);
   dispatch_tokens(options, config);
   share_sequences(options, config);
+  share_matrices(options, config);
   return config;
 }
 
@@ -76,7 +90,8 @@ int data_ranks(const ParallelOptions& options, int ranks) {
                                                  std::filesystem::is_regular_file(*options.fsdp2_config_path, none));
   if (!options.use_torch_fsdp2 || !has_file) return ranks;
   try {
-    const int shared = read_sharding(options).context_ranks();
+    const sharding::Fsdp2Config config = read_sharding(options);
+    const int shared = config.context_ranks() * config.tensor_parallel_size;
     return ranks % shared == 0 ? ranks / shared : ranks;
   } catch (const ConfigError&) {
     return ranks;

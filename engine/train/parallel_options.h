@@ -38,6 +38,8 @@ struct ParallelOptions {
   int context_parallel_size = 0;
   std::optional<ContextParallelAlgo> context_parallel_algo;  // none: kRing
   int ulysses_degree_in_cp = 0;
+  int tensor_model_parallel_size = 0;  // replaces tensor_parallel_size of that file; 0: not given
+  bool sequence_parallel = false;
   // Replace the keys of that file with these names; none and false: not given.
   std::optional<sharding::TokenDispatcher> moe_token_dispatcher_type;
   bool moe_shared_expert_overlap = false;
@@ -55,7 +57,7 @@ struct ParallelOptions {
 
 // The keys of the job's file, with the places in it. Of a job that has one.
 sharding::Fsdp2Config read_sharding(const ParallelOptions& options);
-// Of `ranks`, those that read samples of their own: the ranks of one sequence read the same. All of them where the file
+// Of `ranks`, those that read samples of their own: the ranks of one sequence, and of one matrix, read the same. All of them where the file
 // cannot be read, which read_sharding() reports, or their numbers do not divide.
 int data_ranks(const ParallelOptions& options, int ranks);
 // The name of that file in messages.

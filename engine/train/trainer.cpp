@@ -115,7 +115,7 @@ Trainer::Trainer(const TrainSections& arguments, const PretrainCallbacks& callba
   shard_and_fill(*model_, inputs_.weights, arguments_, inputs_, world);
   check_adapters();
   provide_auxiliary(objective::Auxiliary::kModel, world);
-  update_ = make_update();
+  update_ = make_update(world);
   said_.insert(said_.end(), update_->said().begin(), update_->said().end());
   if (arguments.memory.reuse_fp32_param) sharding::split_shards(*model_);
   update_->restore(state_);
@@ -131,7 +131,7 @@ void Trainer::check_adapters() {
       inputs_.tuning.lora->where, sharded_.type_name(), model_->type_name());
 }
 
-std::unique_ptr<Update> Trainer::make_update() {
+std::unique_ptr<Update> Trainer::make_update(comm::World& world) {
   return std::make_unique<Update>(Update::Of{.options = arguments_.optimizer,
                                              .schedule = arguments_.schedule,
                                              .checkpoint = arguments_.checkpoint,
@@ -142,6 +142,7 @@ std::unique_ptr<Update> Trainer::make_update() {
                                              .saved = saved_module(),
                                              .is_sharded = inputs_.fsdp2.has_value(),
                                              .loss_axis = loss_axis_,
+                                             .everyone = world.everyone(),
                                              .rank = rank_});
 }
 

@@ -117,7 +117,7 @@ class Trainer {
  private:
   void check_adapters();
   void provide_auxiliary(objective::Auxiliary kind, comm::World& world);
-  std::unique_ptr<Update> make_update();
+  std::unique_ptr<Update> make_update(comm::World& world);
   // The samples of this rank's micro-batch number `index` of the step that begins at `first_sample`.
   std::vector<std::int64_t> rows_of(std::int64_t first_sample, std::int64_t index) const;
   // `place`: the place in the run, for errors from the program's callbacks.

@@ -18,6 +18,7 @@
 #include "engine/train/parameter_rules.h"
 #include "sharding/fully_shard.h"
 #include "sharding/reuse_fp32.h"
+#include "sharding/tensor/share_matrices.h"
 
 namespace loom::train {
 
@@ -156,6 +157,7 @@ void Update::clip_and_step(TrainState& state, StepMetrics& metrics) {
 }
 
 void Update::take(TrainState& state, StepMetrics& metrics) {
+  sharding::sum_partial_gradients(of_.sharded);
   metrics.lr = schedule_.lr.at(state.schedule_samples);
   if (precedes_norm()) {
     step(state);
@@ -165,7 +167,7 @@ void Update::take(TrainState& state, StepMetrics& metrics) {
   }
   metrics.grad_norm = without_nan_sign(metrics.grad_norm);
   optimizer_->zero_grad();
-  expert_loads_.end_step(of_.loss_axis, metrics);
+  expert_loads_.end_step(*of_.everyone, metrics);
   metrics.next_lr = schedule_.lr.at(state.schedule_samples);
   if (!scaler_) return;
   scaler_->update(metrics.skipped);

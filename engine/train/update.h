@@ -47,6 +47,7 @@ class Update {
     nn::Module& saved;    // the optimizer's paths are relative to it
     bool is_sharded = false;
     comm::Axis loss_axis;
+    std::shared_ptr<comm::ProcessGroup> everyone;
     int rank = 0;
   };
   explicit Update(Of of);

@@ -4,12 +4,14 @@
 
 #include "engine/core/error.h"
 #include "engine/dist/context_attention.h"
+#include "engine/dist/tensor_slot.h"
 #include "engine/nn/batch_rows.h"
 #include "engine/nn/layers.h"
 #include "engine/tensor/ops.h"
 #include "models/decoder/decoder_families.h"
 #include "models/decoder/decoder_parts.h"
 #include "models/hub/model_hub.h"
+#include "sharding/tensor/tensor_plan.h"
 
 namespace loom::models {
 
@@ -111,6 +113,32 @@ void attach_context(nn::Module& module, std::int64_t heads, std::int64_t kv_head
   module.attach(std::make_shared<dist::ContextSlot>(dist::ContextSlot{.heads = heads, .kv_heads = kv_heads}));
 }
 
+void attach_tensor(nn::Module& module) { module.attach(std::make_shared<dist::TensorSlot>()); }
+
+void attach_tensor_plan(nn::Module& causal_model, const DecoderConfig& config) {
+  sharding::TensorPlan plan{.embedding = "model.embed_tokens", .output = "lm_head"};
+  const std::string layer = "model.layers.{*}.";
+  if (config.latent_attention) {
+    plan.colwise = {layer + "self_attn." + (config.latent_attention->q_lora_rank == 0 ? "q_proj" : "q_b_proj"),
+                    layer + "self_attn.kv_b_proj"};
+  } else {
+    plan.colwise = {layer + "self_attn.q_proj", layer + "self_attn.k_proj", layer + "self_attn.v_proj"};
+  }
+  plan.rowwise = {layer + "self_attn.o_proj"};
+  for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) {
+    const std::string mlp = fmt::format("model.layers.{}.mlp", i);
+    if (is_sparse_layer(config, i)) {
+      plan.tokens.push_back(mlp);
+      continue;
+    }
+    plan.colwise.push_back(mlp + ".gate_proj");
+    plan.colwise.push_back(mlp + ".up_proj");
+    plan.rowwise.push_back(mlp + ".down_proj");
+  }
+  causal_model.attach(std::make_shared<sharding::TensorPlan>(std::move(plan)));
+  attach_tensor(causal_model);
+}
+
 double attention_scale(const DecoderConfig& config) {
   const double scale = 1.0 / std::sqrt(static_cast<double>(config.head_dim));
   const RotaryScaling& rotary = config.rope_scaling;
@@ -122,7 +150,8 @@ double attention_scale(const DecoderConfig& config) {
 nn::Value logits_or_loss(nn::Module& lm_head, const nn::Args& args, const Tensor& hidden) {
   const nn::Value& targets = args.find("targets");
   if (targets.is_none()) return lm_head(hidden);
-  return lm_head(hidden, targets, args.find("loss_chunk_size"));
+  const nn::Value& chunk = args.find("loss_chunk_size");
+  return lm_head(hidden, targets, chunk.is_none() ? nn::Value(std::int64_t{0}) : chunk);
 }
 
 std::shared_ptr<nn::Module> make_lm_head(const DecoderConfig& config, const nn::ParamSlot& embedding) {

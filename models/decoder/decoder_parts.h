@@ -75,6 +75,10 @@ void attach_batch_rows(nn::Module& module);
 // Declares that a decoder, or an attention with these heads, works on part of a sequence (context parallelism).
 void attach_context(nn::Module& module, std::int64_t heads = 0, std::int64_t kv_heads = 0);
 
+// Declares that a decoder can share matrices (tensor parallelism), and of a causal model the plan.
+void attach_tensor(nn::Module& module);
+void attach_tensor_plan(nn::Module& causal_model, const DecoderConfig& config);
+
 // 1 / sqrt(D); DeepSeek-V3: that times the square of 0.1 mscale_all_dim log(factor) + 1.
 double attention_scale(const DecoderConfig& config);
 

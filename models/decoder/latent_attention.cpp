@@ -75,12 +75,14 @@ class LatentAttention final : public NamedModule {
   std::vector<Tensor> queries_keys_values(const Args& args) const {
     const Tensor &hidden = args.tensor(0), &cos = args.tensor(1), &sin = args.tensor(2);
     const std::int64_t n = config_.qk_nope_head_dim, r = config_.qk_rope_head_dim;
-    const std::vector<Tensor> q = ops::split_last(split_heads(queries(hidden), heads_), {n, r});
+    const Tensor projected = queries(hidden);
+    const std::int64_t heads = projected.shape()[-1] / head_dim_;  // this rank's
+    const std::vector<Tensor> q = ops::split_last(split_heads(projected, heads), {n, r});
     const std::vector<Tensor> latent = ops::split_last(kv_a_(hidden), {config_.kv_lora_rank, r});
     const std::vector<Tensor> kv =
-        ops::split_last(split_heads(kv_b_(kv_a_norm_(latent[0])), heads_), {n, config_.v_head_dim});
+        ops::split_last(split_heads(kv_b_(kv_a_norm_(latent[0])), heads), {n, config_.v_head_dim});
     const Tensor shared_key = rotated(split_heads(latent[1], 1), cos, sin);
-    const std::vector<Tensor> shared_keys(static_cast<std::size_t>(heads_), shared_key);
+    const std::vector<Tensor> shared_keys(static_cast<std::size_t>(heads), shared_key);
     const std::int64_t size = std::max(head_dim_, config_.v_head_dim);
     return {padded_to(ops::concat({q[0], rotated(q[1], cos, sin)}, 3), size),
             padded_to(ops::concat({kv[0], ops::concat(shared_keys, 2)}, 3), size), padded_to(kv[1], size)};

@@ -261,9 +261,10 @@ std::int64_t sparse_layers(const DecoderConfig& config) {
 }
 
 // Over all ranks that share the sequences.
-Tensor over_sequences(Tensor x, const dist::Context* context, const std::string& tag) {
-  if (context == nullptr) return x;
-  return dist::all_reduce(dist::all_reduce(x, context->ulysses, tag), context->ring, tag);
+Tensor over_sequences(Tensor x, const SequenceRanks& others, const std::string& tag) {
+  if (others.tensor.shared) x = dist::all_reduce(x, others.tensor.shared->ranks, tag, dist::Loss::kOfAll);
+  if (others.context == nullptr) return x;
+  return dist::all_reduce(dist::all_reduce(x, others.context->ulysses, tag), others.context->ring, tag);
 }
 
 // Hugging Face's, of loads that the layers added up.
@@ -310,11 +311,11 @@ LayerResult with_losses_of(const DecoderConfig& config, const LayerResult& befor
 }
 
 std::vector<Tensor> router_losses(const DecoderConfig& config, const ExpertOptions& options, const LayerResult& result,
-                                  const dist::Context* context) {
-  const std::int64_t ranks = context == nullptr ? 1 : context->degrees().ranks();
+                                  const SequenceRanks& others) {
+  const std::int64_t ranks = others.context == nullptr ? 1 : others.context->degrees().ranks();
   const Shape& shape = result.hidden.shape();
-  const std::int64_t sequence = shape[1] * ranks;
-  const auto loads = [&] { return over_sequences(result.loads, context, "expert loads"); };
+  const std::int64_t sequence = others.tensor.whole_length(shape[1]) * ranks;
+  const auto loads = [&] { return over_sequences(result.loads, others, "expert loads"); };
   if (config.moe->has_router_loss()) return {added_loss(config, loads(), shape[0] * sequence)};
   std::vector<Tensor> losses;
   if (options.balances()) {
@@ -322,8 +323,9 @@ std::vector<Tensor> router_losses(const DecoderConfig& config, const ExpertOptio
     losses.push_back(mean_balance_loss(*config.moe, by_sequence, loads(), sequence));
   }
   if (options.z_loss_coeff != 0) {
-    const Tensor z = over_sequences(result.z, context, "router z-loss");
-    losses.push_back(ops::scale(ops::mean(z), 1.0 / static_cast<double>(ranks)));
+    const Tensor z = over_sequences(result.z, others, "router z-loss");
+    const std::int64_t parts = ranks * (others.tensor.shared ? others.tensor.shared->ranks.size() : 1);
+    losses.push_back(ops::scale(ops::mean(z), 1.0 / static_cast<double>(parts)));
   }
   return losses;
 }

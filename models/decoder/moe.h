@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "engine/dist/context_attention.h"
+#include "engine/dist/tensor_slot.h"
 #include "engine/nn/module.h"
 #include "models/decoder/decoder_config.h"
 #include "models/decoder/decoder_parts.h"
@@ -35,9 +36,14 @@ std::shared_ptr<nn::Module> make_moe_block(const DecoderConfig& config);
 // The result of a layer, with what it and the layers before it say of their routers.
 LayerResult with_losses_of(const DecoderConfig& config, const LayerResult& before, LayerResult result);
 
-// The terms of the routers' loss (engine/nn/router_loss.h), of the result of all layers. Null `context`: sequences are
-// whole.
+// The ranks that have other tokens of the same sequences.
+struct SequenceRanks {
+  const dist::Context* context = nullptr;  // null: sequences are whole
+  const dist::TensorSlot& tensor;          // of the model
+};
+
+// The terms of the routers' loss (engine/nn/router_loss.h), of the result of all layers.
 std::vector<Tensor> router_losses(const DecoderConfig& config, const ExpertOptions& options, const LayerResult& result,
-                                  const dist::Context* context);
+                                  const SequenceRanks& others);
 
 }  // namespace loom::models

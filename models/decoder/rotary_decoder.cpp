@@ -34,6 +34,7 @@ class Attention final : public NamedModule {
       : NamedModule(class_name(c, "Attention")),
         heads_(c.num_attention_heads),
         kv_heads_(c.num_key_value_heads),
+        head_dim_(c.head_dim),
         scale_(attention_scale(c)),
         q_proj_(register_module("q_proj", projection(c, c.hidden_size, heads_ * c.head_dim, c.qkv_bias))),
         k_proj_(register_module("k_proj", projection(c, c.hidden_size, kv_heads_ * c.head_dim, c.qkv_bias))),
@@ -49,23 +50,26 @@ class Attention final : public NamedModule {
  protected:
   Value forward(const Args& args) override {
     const Tensor &hidden = args.tensor(0), &cos = args.tensor(1), &sin = args.tensor(2);
-    Tensor q = heads_of(q_proj_, q_norm_, hidden, heads_);
-    Tensor k = heads_of(k_proj_, k_norm_, hidden, kv_heads_);
-    const Tensor v = heads_of(v_proj_, {}, hidden, kv_heads_);
+    Tensor q = heads_of(q_proj_, q_norm_, hidden);
+    Tensor k = heads_of(k_proj_, k_norm_, hidden);
+    const Tensor v = heads_of(v_proj_, {}, hidden);
     q = nn::functional::rope(q, cos, sin);
     k = nn::functional::rope(k, cos, sin);
     return o_proj_(join_heads(attend(*this, {std::move(q), std::move(k), v}, scale_, args)));
   }
 
  private:
-  static Tensor heads_of(const nn::Child<nn::Module>& projection, const nn::Child<nn::Module>& norm,
-                         const Tensor& hidden, std::int64_t heads) {
-    const Tensor x = split_heads(projection(hidden), heads);
+  // This rank's heads.
+  Tensor heads_of(const nn::Child<nn::Module>& projection, const nn::Child<nn::Module>& norm,
+                  const Tensor& hidden) const {
+    const Tensor projected = projection(hidden);
+    const Tensor x = split_heads(projected, projected.shape()[-1] / head_dim_);
     return norm ? norm(x).tensor() : x;
   }
 
   const std::int64_t heads_;
   const std::int64_t kv_heads_;
+  const std::int64_t head_dim_;
   const double scale_;
   nn::Child<nn::Module> q_proj_;
   nn::Child<nn::Module> k_proj_;
@@ -185,6 +189,7 @@ DecoderModel::DecoderModel(const DecoderConfig& c)
   layers_.attach(std::make_shared<LayerList>(LayerList{"self_attn", "mlp"}));
   attach_batch_rows(*this);
   attach_context(*this);
+  attach_tensor(*this);
   if (c.moe) attach(std::make_shared<ExpertSlot>());
 }
 
@@ -212,11 +217,13 @@ Tensor DecoderModel::embeddings(const Args& args) {
 Value DecoderModel::rotary_tables(const Args& args, const Tensor& hidden, const std::optional<CacheCall>& cache) {
   if (cache) return rotary_emb_(hidden, cache->position_ids(), longest_sequence(config_));
   const Value& position_ids = args.find("position_ids");
+  const std::int64_t tokens = attachment<dist::TensorSlot>()->whole_length(hidden.shape()[1]);
+  const Tensor whole = tokens == hidden.shape()[1] ? hidden : Tensor::meta({hidden.shape()[0], tokens}, hidden.dtype());
   if (const auto& context = attachment<dist::ContextSlot>()->context) {
-    const std::int64_t length = hidden.shape()[1] * context->degrees().ranks();
-    return rotary_emb_(hidden, position_ids.tensor(), length, length);
+    const std::int64_t length = tokens * context->degrees().ranks();
+    return rotary_emb_(whole, position_ids.tensor(), length, length);
   }
-  return position_ids.is_none() ? rotary_emb_(hidden) : rotary_emb_(hidden, position_ids);
+  return position_ids.is_none() ? rotary_emb_(whole) : rotary_emb_(whole, position_ids);
 }
 
 Value DecoderModel::run_plain(std::size_t layer, const Args& args, const Tensor& hidden) {
@@ -234,7 +241,8 @@ Value DecoderModel::with_router_losses(const Args& args, const LayerResult& resu
   if (wanted.is_none() || !wanted.flag() || !result.loads.defined()) return norm_(result.hidden);
   std::vector<Tensor> all{norm_(result.hidden)};
   const auto& context = attachment<dist::ContextSlot>()->context;
-  for (Tensor& loss : router_losses(config_, attachment<ExpertSlot>()->options, result, context.get())) {
+  const dist::TensorSlot& tensor = *attachment<dist::TensorSlot>();
+  for (Tensor& loss : router_losses(config_, attachment<ExpertSlot>()->options, result, {context.get(), tensor})) {
     all.push_back(std::move(loss));
   }
   return all;
@@ -267,6 +275,7 @@ DecoderForCausalLM::DecoderForCausalLM(const DecoderConfig& c)
       model(register_module("model", std::make_shared<DecoderModel>(c))),
       lm_head(register_module("lm_head", make_lm_head(c, model.embed_tokens.weight))) {
   attach_context(*this);
+  attach_tensor_plan(*this, c);
   if (!c.moe) return;
   attach(std::make_shared<ExpertSlot>());
   if (!c.moe->has_router_loss()) return;

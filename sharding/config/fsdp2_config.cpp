@@ -122,6 +122,16 @@ void check_experts(const Fsdp2Config& config, int world_size) {
   }
 }
 
+void check_tensor(const Fsdp2Config& config, int world_size) {
+  if (world_size % config.tensor_parallel_size != 0) {
+    config_error("{}: tensor_parallel_size is {}, but {}; use {}", config.value_mark("tensor_parallel_size").text(),
+                 config.tensor_parallel_size, running(world_size), alternatives(divisors(world_size)));
+  }
+  if (!config.sequence_parallel || config.tensor_parallel_size > 1) return;
+  config_error("{}: sequence_parallel is true, but tensor_parallel_size is 1; use 2 or more, or remove the key",
+               config.value_mark("sequence_parallel").text());
+}
+
 // One of the axes that share a sequence, for messages: that which the file gives.
 std::string_view context_key(const Fsdp2Config& config) {
   return config.ring_attention_size > 1 ? "ring_attention_size" : "ulysses_parallel_size";
@@ -168,11 +178,14 @@ Fsdp2Config parse_fsdp2_config(std::string_view text, std::string_view file_name
 
 WorldLayout validate_against_world(const Fsdp2Config& config, int world_size) {
   require(world_size >= 1, "a world of {} ranks, expected at least 1", world_size);
+  check_tensor(config, world_size);
+  const int ranks = world_size / config.tensor_parallel_size;  // with the same parts of matrices
   WorldLayout layout;
-  lay_out_mesh(config, world_size, layout);
+  layout.tensor = config.tensor_parallel_size;
+  lay_out_mesh(config, ranks, layout);
   lay_out_reshard(config, layout);
   check_experts(config, world_size);
-  check_context(config, world_size, layout);
+  check_context(config, ranks, layout);
   if (config.pin_memory && !config.offload_to_cpu && config.activation_offload_modules.empty()) {
     layout.warnings.push_back(fmt::format("{}: pin_memory is true, but offload_to_cpu is not, so nothing is pinned",
                                           config.value_mark("pin_memory").text()));

@@ -153,6 +153,17 @@ struct Fsdp2Config {
   RotateMethod ring_rotate_method = RotateMethod::kAllToAll;
   int context_ranks() const { return ulysses_parallel_size * ring_attention_size; }
 
+  // Ranks that share matrices: neighbours. Must divide W; sharding_size is of the W / t ranks with the same parts.
+  // Default 1.
+  int tensor_parallel_size = 1;
+  // Hidden states between attention and MLP blocks are cut along the sequence. Default false.
+  bool sequence_parallel = false;
+  // The cross-entropy is computed on parts of the logits, which are not gathered for it. Default true.
+  bool loss_parallel = true;
+  // Linear layers cut by outputs and by inputs. Default none: the model's own plan.
+  std::vector<ModulePattern> colwise_parallel;
+  std::vector<ModulePattern> rowwise_parallel;
+
   // Modules whose parameters are not trained. Default none. A key of our own.
   std::vector<ModulePattern> freeze;
   // Adapters (models/lora). Default none: not enabled. A key of our own, with the content of MindSpeed-MM's block.
@@ -175,7 +186,8 @@ Fsdp2Config parse_fsdp2_config(std::string_view text, std::string_view file_name
 // The effect of a configuration on W ranks.
 struct WorldLayout {
   int replicate = 1;  // M: replicas, the outer axis
-  int shard = 1;      // N: ranks of a shard group, the inner axis; M * N = W
+  int shard = 1;      // N: ranks of a shard group, the inner axis; M * N * t = W
+  int tensor = 1;     // t: ranks that share matrices, the innermost axis
   // Resolved on the N ranks: a number of ranks is strictly between 1 and N.
   ReshardAfterForward reshard_after_forward = true;
   ReshardAfterForward root_reshard_after_forward = true;

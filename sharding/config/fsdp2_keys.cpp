@@ -208,6 +208,13 @@ constexpr std::array kKeys = {
     row<&C::ulysses_parallel_size, read_int<1>>("ulysses_parallel_size"),
     row<&C::ring_attention_size, read_int<1>>("ring_attention_size"),
     row<&C::ring_rotate_method, read_rotate_method>("ring_rotate_method"),
+    row<&C::tensor_parallel_size, read_int<1>>("tensor_parallel_size"),
+    row<&C::sequence_parallel, read_bool>("sequence_parallel"),
+    row<&C::loss_parallel, read_bool>("loss_parallel"),
+    list_row<&C::colwise_parallel, read_optional_patterns>(
+        "colwise_parallel", [](const E& e) { return texts_of(e.config.colwise_parallel); }),
+    list_row<&C::rowwise_parallel, read_optional_patterns>(
+        "rowwise_parallel", [](const E& e) { return texts_of(e.config.rowwise_parallel); }),
     list_row<&C::freeze, read_optional_patterns>("freeze", [](const E& e) { return texts_of(e.config.freeze); }),
     row<&C::lora, read_lora_block>("lora"),
 };

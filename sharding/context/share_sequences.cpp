@@ -1,5 +1,7 @@
 #include "sharding/context/share_sequences.h"
 
+#include <algorithm>
+
 #include "engine/core/error.h"
 #include "sharding/parallelize.h"
 
@@ -22,24 +24,29 @@ dist::RingKeys keys_of(RotateMethod method) {
 bool can_share(std::int64_t heads, int ranks) { return heads % ranks == 0; }
 
 void check_heads(const std::string& path, const dist::ContextSlot& slot, const Fsdp2Config& config) {
-  const int ranks = config.ulysses_parallel_size;
+  const int ranks = config.ulysses_parallel_size, t = config.tensor_parallel_size;
   const auto refuse = [&](std::string_view what, std::int64_t heads, std::string_view allowed) {
     config_error("{}: ulysses_parallel_size is {}, but '{}' has {} {}; use {} {}",
                  config.value_mark("ulysses_parallel_size").text(), ranks, path, heads, what, allowed, heads);
   };
-  if (slot.heads > 0 && !can_share(slot.heads, ranks)) refuse("attention heads", slot.heads, "a divisor of");
-  if (slot.kv_heads > 0 && !can_share(slot.kv_heads, ranks) && ranks % slot.kv_heads != 0) {
-    refuse("key/value heads", slot.kv_heads, "a divisor or a multiple of");
+  const std::int64_t heads = slot.heads / t,
+                     kv_heads = slot.kv_heads > 0 ? std::max<std::int64_t>(1, slot.kv_heads / t) : 0;
+  if (heads > 0 && !can_share(heads, ranks)) refuse("attention heads", heads, "a divisor of");
+  if (kv_heads > 0 && !can_share(kv_heads, ranks) && ranks % kv_heads != 0) {
+    refuse("key/value heads", kv_heads, "a divisor or a multiple of");
   }
 }
 
 }  // namespace
 
-std::shared_ptr<const dist::Context> shared_context(comm::World& world, const SharedSequences& sequences) {
+std::shared_ptr<const dist::Context> shared_context(comm::World& world, const SharedSequences& sequences,
+                                                    int tensor_size) {
   const auto& [ring, ulysses] = sequences.degrees;
   if (ring * ulysses == 1) return nullptr;
-  const auto mesh = comm::DeviceMesh::create(
-      world, {{"rest", world.size() / (ring * ulysses)}, {"ring", ring}, {"ulysses", ulysses}});
+  const auto mesh = comm::DeviceMesh::create(world, {{"rest", world.size() / (ring * ulysses * tensor_size)},
+                                                     {"ring", ring},
+                                                     {"ulysses", ulysses},
+                                                     {"tp", tensor_size}});
   return std::make_shared<const dist::Context>(dist::context_of(mesh, keys_of(sequences.rotate)));
 }
 

@@ -1,6 +1,6 @@
 // Context parallelism: the ranks that share sequences, and the modules that work on part of one.
 //
-// Mesh      W ranks are rest x ring x ulysses, ulysses fastest. The ranks of one sequence have neighbouring numbers and
+// Mesh      W ranks are rest x ring x ulysses x tp, tp fastest. The ranks of one sequence have neighbouring numbers and
 //           read the same samples, each its own tokens of them (engine/dist/context_layout.h). FSDP shards over all
 //           ranks as it does without: gradients are averaged over W.
 // Modules   say with a dist::ContextSlot that they can; the root says it of the whole model, whose input is a row of
@@ -21,7 +21,8 @@ namespace loom::sharding {
 struct SharedSequences;
 
 // Null where no ranks share one. Collective.
-std::shared_ptr<const dist::Context> shared_context(comm::World& world, const SharedSequences& sequences);
+std::shared_ptr<const dist::Context> shared_context(comm::World& world, const SharedSequences& sequences,
+                                                    int tensor_size);
 
 void check_shares_sequences(nn::Module& model, const Fsdp2Config& config);
 

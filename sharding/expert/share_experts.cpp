@@ -1,26 +1,9 @@
 #include "sharding/expert/share_experts.h"
 
 #include "engine/core/error.h"
+#include "sharding/cut_parameter.h"
 
 namespace loom::sharding {
-namespace {
-
-// The slot keeps this box of its parameter.
-void cut(nn::ParamSlot& slot, const Offset& offset, const Shape& box) {
-  const nn::LocalTensor whole = slot.local();
-  const bool trains = whole.value.requires_grad();
-  slot.shard.offset = offset;
-  if (whole.value.is_meta()) {
-    slot.value = Tensor::meta(box, whole.value.dtype(), slot.name);
-  } else {
-    slot.value = Tensor::empty(box, whole.value.dtype());
-    nn::copy_box(slot.local(), whole, slot.name);
-  }
-  slot.value.set_requires_grad(trains);
-}
-
-}  // namespace
-
 FsdpAxes expert_axes(comm::World& world, int expert_parallel_size, bool shards) {
   const auto mesh = comm::DeviceMesh::create(
       world, {{"one", 1}, {"efsdp", world.size() / expert_parallel_size}, {"ep", expert_parallel_size}});
@@ -56,7 +39,7 @@ void share_experts(nn::Module& model, const std::vector<std::string>& paths, con
       box[0] = own;
       Offset offset = slot->shard.offset;
       offset[0] = axis.rank() * own;
-      cut(*slot, offset, box);
+      cut_parameter(module, *slot, offset, box);
     }
     experts.share_experts(axis, path, sharing);
   }

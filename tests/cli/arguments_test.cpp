@@ -1021,13 +1021,13 @@ INSTANTIATE_TEST_SUITE_P(
             "unknown flag --micro-batchsize; did you mean --micro-batch-size?"},
         Bad{with_model_and_data({"--lrr=1"}), "unknown flag --lrr; did you mean --lr?"},
         Bad{with_model_and_data({"--num-laiers", "4"}), "unknown flag --num-laiers; did you mean --num-layers?"},
-        Bad{with_model_and_data({"--lrr", "-1", "--sequence-parallel", "--micro-batchsize=2",
+        Bad{with_model_and_data({"--lrr", "-1", "--squared-relu", "--micro-batchsize=2",
                                  "--gradient-accumulation-fusion", "--lrr", "2"}),
             "4 flags are not taken:\n  unknown flag --lrr; did you mean --lr?\n"
             "  unknown flag --micro-batchsize; did you mean --micro-batch-size?\n"
             "  --gradient-accumulation-fusion does not go with FSDP2, which reduces the gradients itself; remove it or "
             "write --no-gradient-accumulation-fusion\n"
-            "  --sequence-parallel goes with tensor parallelism, which is not built; remove it"},
+            "  --squared-relu is not built; write --swiglu, or nothing for GELU"},
         Bad{with_model_and_data({"--rotary-percent", "0.1"}),
             "--rotary-percent is 0.1; rotary positions of a part of each head are not built; write 1"},
         Bad{with_model_and_data({"--mm-model", "m.json"}),
@@ -1362,11 +1362,6 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{with_model_and_data({"--pipeline-model-parallel-size", "2"}),
             "--pipeline-model-parallel-size is 2; FSDP2 does not go with pipeline stages; write 1, and let "
             "sharding_size in the file of --fsdp2-config-path split the model"},
-        Bad{with_model_and_data({"--tensor-model-parallel-size", "2"}),
-            "--tensor-model-parallel-size is 2; tensor parallelism is not built; write 1, and let sharding_size in the "
-            "file of --fsdp2-config-path split the weights"},
-        Bad{with_model_and_data({"--sequence-parallel"}),
-            "--sequence-parallel goes with tensor parallelism, which is not built; remove it"},
         Bad{with_model_and_data({"--nnodes", "2"}),
             "--nnodes is 2; ranks on several machines are started by an MPI launcher; write mpirun -n RANKS before the "
             "program, without --nnodes and --nproc-per-node"},

@@ -80,7 +80,7 @@ TEST(SplitLoaders, GiveTheCurrentRanksTokensAndCountThem) {
   loaders.train = [](std::span<const std::int64_t> samples) {
     return batch_of(static_cast<std::int64_t>(samples.size()), 8);
   };
-  const DataLoaders split = split_sequences(loaders, {1, 2});
+  const DataLoaders split = split_sequences(loaders, {1, 2}, [](int rank) { return rank % 2; });
   const std::vector<std::int64_t> samples = {0};
   RankContext context(3, 4);
   const RankScope scope(context);

@@ -53,7 +53,7 @@ TEST(Native, AllRefusedKeysAreNamedInOneRun) {
   EXPECT_EQ(
       message,
       "f.yaml: 3 keys are refused:\n"
-      "  f.yaml:2:25: parallel.tensor_parallel_size is 2; tensor parallelism is not built here or there; write 1\n"
+      "  f.yaml:2:25: parallel.tensor_parallel_size is 2; its tool refuses other sizes; write 1, and --tensor-model-parallel-size for our own\n"
       "  f.yaml:4:7: training.lr is -1; use a number above 0\n"
       "  f.yaml:5:15: training.save_steps is 5; is not read there; write training.save_interval");
 }

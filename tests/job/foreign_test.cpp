@@ -40,12 +40,12 @@ TEST(Foreign, WhatWasWrittenIsTakenNamedOrRefusedInTheTablesOrder) {
                      {"--num-workers", "4"},
                      {"--master-addr", "here"},
                      {"--nnodes", "2"},
-                     {"--sequence-parallel", ""}};
+                     {"--squared-relu", ""}};
   settle_foreign(written);
   EXPECT_THAT(written.without_effect, ElementsAre("--num-workers 4", "--use-mcore-models"));
   EXPECT_THAT(
       refused_foreign(written),
-      ElementsAre("--sequence-parallel goes with tensor parallelism, which is not built; remove it",
+      ElementsAre("--squared-relu is not built; write --swiglu, or nothing for GELU",
                   "--nnodes is 2; ranks on several machines are started by an MPI launcher; write mpirun -n RANKS "
                   "before the program, without --nnodes and --nproc-per-node"));
   EXPECT_THAT(refused_foreign({}), IsEmpty());

@@ -206,6 +206,11 @@ TEST(Fsdp2Keys, ValuesAreWrittenAsTheyAreRead) {
                                                      {"ulysses_parallel_size", "2"},
                                                      {"ring_attention_size", "4"},
                                                      {"ring_rotate_method", "kvallgather"},
+                                                     {"tensor_parallel_size", "2"},
+                                                     {"sequence_parallel", "true"},
+                                                     {"loss_parallel", "false"},
+                                                     {"colwise_parallel", "[\"layers.{*}.q_proj\"]"},
+                                                     {"rowwise_parallel", "[\"layers.{*}.o_proj\"]"},
                                                      {"root_reshard_after_forward", "2"},
                                                      {"prefetch_order", "list"},
                                                      {"recompute_children", "true"},
@@ -463,7 +468,8 @@ INSTANTIATE_TEST_SUITE_P(
             "num_to_backward_prefetch, prefetch_order, chunk_mbs_modules, chunk_mbs, chunk_arg_indexs, chunk_kwarg_names, "
             "align_fsdp_param_groups, expert_parallel_size, reshard_local_experts, moe_modules, "
             "moe_token_dispatcher_type, moe_shared_expert_overlap, ulysses_parallel_size, "
-            "ring_attention_size, ring_rotate_method, freeze, lora"},
+            "ring_attention_size, ring_rotate_method, tensor_parallel_size, sequence_parallel, loss_parallel, "
+            "colwise_parallel, rowwise_parallel, freeze, lora"},
         Bad{"sharding_size: 2\nparam_dtype: bf16\nsharding_size: 2",
             "f.yaml:3:1: sharding_size is given again, first at line 1; keep one"},
         Bad{"fully_shard_parallel_size: auto",

@@ -32,10 +32,16 @@ TEST(Degrees, OfRanksThatShareSequencesAreInTheEquation) {
 }
 
 TEST(Degrees, ThatAreNotBuiltAreRefusedByName) {
-  EXPECT_EQ(refusal({.dp_shard = 4, .tp = 2}, 8),
-            "tp 2: tensor parallelism is not built yet in this version; use tp 1");
   EXPECT_EQ(refusal({.dp_shard = 4, .pp = 2}, 8),
             "pp 2: pipeline parallelism is not built yet in this version; use pp 1");
+}
+
+TEST(Degrees, OfRanksThatShareMatricesAreFastest) {
+  const ParallelDims dims({.dp_shard = 2, .cp = 2, .tp = 2}, 8);
+  EXPECT_EQ(dims.data_size(), 2);
+  EXPECT_EQ(dims.data_rank(5), 1);
+  EXPECT_EQ(dims.context_rank(5), 0);
+  EXPECT_EQ(dims.context_rank(6), 1);
 }
 
 TEST(Degrees, AreOneOrMore) {

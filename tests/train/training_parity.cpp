@@ -1,4 +1,4 @@
-// training_parity DIR [--mesh dp_replicate=M,dp_shard=N,ring=R,ulysses=U,ep=E]: the same curves as PyTorch FSDP2.
+// training_parity DIR [--mesh dp_replicate=M,dp_shard=N,ring=R,ulysses=U,tp=T,sp=1,ep=E]: the same curves as PyTorch FSDP2.
 //
 // Every folder below DIR with a curve.json is a case: the Hugging Face model is loaded, its decoder layers, embedding
 // and head (GPT-2: its blocks) and the root are wrapped by fully_shard over the case's mesh, and trained on the case's
@@ -48,6 +48,7 @@
 #include "engine/launch/run_ranks.h"
 #include "engine/nn/functional.h"
 #include "engine/nn/optim/adamw.h"
+#include "engine/nn/router_loss.h"
 #include "engine/nn/state_dict.h"
 #include "engine/tensor/autograd.h"
 #include "engine/tensor/ops.h"
@@ -62,10 +63,13 @@
 #include "sharding/expert/share_experts.h"
 #include "sharding/full_parameters.h"
 #include "sharding/fully_shard.h"
+#include "sharding/tensor/share_matrices.h"
+#include "sharding/tensor/tensor_plan.h"
 #include "tests/support/case_json.h"
 #include "tests/support/issued.h"
 #include "tests/support/parity_report.h"
 #include "tests/train/context_case.h"
+#include "tests/train/tensor_case.h"
 
 namespace loom {
 namespace {
@@ -109,8 +113,11 @@ struct Case {
   int expert_shard_dim = 0;
   double expert_divide_factor = 1;
   test::ContextCase context;
+  test::TensorCase tensor;
   bool shares_sequences = false;  // the model can
-  std::int64_t experts = 0;       // of a layer
+  bool shares_matrices = false;
+  std::int64_t heads = 0, kv_heads = 0;
+  std::int64_t experts = 0;  // of a layer
   int accum = 1;
   bool sixteen_bit = false;
   bool images = false;
@@ -122,10 +129,10 @@ struct Case {
   // Of each step, how far PyTorch's own curves are apart; none: not measured.
   std::vector<double> spread_of_loss, spread_of_grad_norm;
 
-  int ranks() const { return degrees.dp_replicate * degrees.dp_shard * degrees.cp; }
+  int ranks() const { return degrees.dp_replicate * degrees.dp_shard * degrees.cp * degrees.tp; }
   bool on_own_mesh() const {
     return degrees.dp_replicate == reference.dp_replicate && degrees.dp_shard == reference.dp_shard &&
-           degrees.cp == reference.cp;
+           degrees.cp == reference.cp && degrees.tp == reference.tp;
   }
   std::filesystem::path batches() const { return folder / (images ? "batches.safetensors" : "tokens.safetensors"); }
 };
@@ -135,12 +142,13 @@ struct Mesh {
   train::ParallelDegrees degrees;
   dist::ContextDegrees context;  // of the ranks of degrees.cp
   int ep = 1;                    // of all ranks
+  int sp = 0;                    // 1: sequence parallelism on the ranks of degrees.tp
 };
 
 std::string in_words(const train::ParallelDegrees& degrees) {
   const comm::AxisSize axes[] = {
-      {"dp_replicate", degrees.dp_replicate}, {"dp_shard", degrees.dp_shard}, {"cp", degrees.cp}};
-  return comm::equation(std::span(axes).first(degrees.cp > 1 ? 3 : 2));
+      {"dp_replicate", degrees.dp_replicate}, {"dp_shard", degrees.dp_shard}, {"cp", degrees.cp}, {"tp", degrees.tp}};
+  return comm::equation(std::span(axes).first(degrees.tp > 1 ? 4 : degrees.cp > 1 ? 3 : 2));
 }
 
 // Where a file says how large its batches are, its tokens are of that size.
@@ -191,7 +199,8 @@ void read_scenario(Case& c, const CaseJson& scenario) {
   };
   c.reference.dp_replicate = scenario.value("replicate", 1);
   c.reference.cp = c.context.sequences.degrees.ranks();
-  c.reference.dp_shard = world / c.reference.dp_replicate / c.reference.cp;
+  if (c.curve.contains("mesh")) c.reference.tp = c.curve.at("mesh").value("tp", 1);
+  c.reference.dp_shard = world / c.reference.dp_replicate / c.reference.cp / c.reference.tp;
   c.degrees = c.reference;
   c.accum = scenario.value("accum", 1);
   c.steps = static_cast<std::int64_t>(c.curve.at("curve").size());
@@ -216,7 +225,12 @@ void read_scenario(Case& c, const CaseJson& scenario) {
 
 // Why the mesh of a case with axes cannot be run, or nothing.
 std::optional<std::string> read_axes(Case& c, const CaseJson& mesh, const std::filesystem::path& case_folder) {
-  if (mesh.value("tp", 1) > 1) return "it has the axis tp, which is not built";
+  if (mesh.value("tp", 1) > 1) {
+    c.tensor = test::read_tensor(c.curve);
+    if (mesh.at("dp_shard").get<int>() * mesh.at("tp").get<int>() == c.curve.at("world").get<int>())
+      return std::nullopt;
+    config_error("its axes dp_shard and tp are not those of {} ranks", c.curve.at("world").dump());
+  }
   if (mesh.value("cp", 1) > 1) {
     c.context = test::read_context(case_folder, c.curve);
     return std::nullopt;
@@ -255,12 +269,16 @@ std::string unread(const Case& c) {
 // Puts the case on another mesh; why it cannot run there, or nothing. Another number of ranks sums the gradients of
 // other rows in bf16: PyTorch itself is then up to 1.8 % off (docs/operators.md).
 std::optional<std::string> put_on(Case& c, const Mesh& mesh) {
-  if (c.ep > 0 || c.context.is_shared()) return "it has a mesh of its own, and --mesh is another one";
+  if (c.ep > 0 || c.context.is_shared() || c.reference.tp > 1)
+    return "it has a mesh of its own, and --mesh is another one";
   const train::ParallelDegrees& degrees = mesh.degrees;
-  const bool plain = mesh.ep == 1 && degrees.cp == 1;
+  const bool plain = mesh.ep == 1 && degrees.cp == 1 && degrees.tp == 1;
   if (c.sixteen_bit && (!plain || degrees.dp_replicate * degrees.dp_shard != c.ranks())) {
     return fmt::format("it is in bf16 and of {} ranks: another number of them rounds other sums", c.ranks());
   }
+  if (degrees.tp > 1 && !c.shares_matrices) return "its model has no plan of tensor parallelism";
+  if (degrees.tp > 1 && c.heads % degrees.tp != 0)
+    return fmt::format("it has {} heads, and tp is {}", c.heads, degrees.tp);
   if (degrees.cp > 1 && c.images) return "it has images, and ranks share rows of tokens alone";
   if (degrees.cp > 1 && !c.shares_sequences) return "its model cannot work on part of a sequence";
   if (mesh.ep > 1 && (c.experts == 0 || c.experts % mesh.ep != 0)) {
@@ -268,9 +286,10 @@ std::optional<std::string> put_on(Case& c, const Mesh& mesh) {
   }
   c.degrees = degrees;
   c.context.sequences.degrees = mesh.context;
+  c.tensor.sequence_parallel = mesh.sp == 1;
   if (mesh.ep > 1) {
     c.ep = mesh.ep;
-    c.expert_divide_factor = c.ranks();
+    c.expert_divide_factor = c.ranks() / degrees.tp;
   }
   const io::SafetensorsFile file(c.batches());
   const std::int64_t batch = file.at("tokens").shape[1];
@@ -282,6 +301,15 @@ std::optional<std::string> put_on(Case& c, const Mesh& mesh) {
     return fmt::format("its reshard_after_forward {} does not divide dp_shard {}", *c.reshard_ranks, degrees.dp_shard);
   }
   return std::nullopt;
+}
+
+// Of modules whose experts have ranks of their own.
+std::vector<std::string> expert_paths(nn::Module& model, const Case& c) {
+  std::vector<std::string> paths;
+  for (auto& [path, module] : model.named_modules()) {
+    if (c.ep > 0 && dynamic_cast<sharding::ExpertModule*>(module) != nullptr) paths.push_back(path);
+  }
+  return paths;
 }
 
 // Experts that ranks share, each a group over axes of its own, as the case says.
@@ -424,6 +452,9 @@ std::map<const void*, const sharding::FsdpAxes*> axes_of_shards(nn::Module& mode
 // The norm over the whole tensors of what `pick` gives for each parameter's shard.
 std::map<std::string, double> norms(nn::Module& model, const std::function<Tensor(const Tensor&)>& pick) {
   const auto axes = axes_of_shards(model);
+  const auto shares = model.attachment<sharding::TensorShares>();
+  std::map<const void*, int> copies;
+  for (auto& [path, slot] : model.named_slots()) copies[slot->value.id()] = copies_of(shares.get(), *slot);
   std::map<std::string, double> result;
   for (auto& [path, shard] : model.named_parameters()) {
     const Tensor tensor = pick(shard);
@@ -431,7 +462,7 @@ std::map<std::string, double> norms(nn::Module& model, const std::function<Tenso
     double sum = 0;
     for (const double value : tensor.to_vector<double>()) sum += value * value;
     if (const auto found = axes.find(shard.id()); found != axes.end()) {
-      sum = sum_over(found->second->shard, sum, path);
+      sum = sum_over(found->second->shard, sum / copies.at(shard.id()), path);
       if (found->second->parts) sum = sum_over(*found->second->parts, sum, path);
     }
     result[path] = std::sqrt(sum);
@@ -448,12 +479,15 @@ std::vector<std::string> placements(const sharding::Param& param, const sharding
 }
 
 // Which placement differs from the case's, or nothing.
-std::string check_placements(nn::Module& model, const CaseJson& expected) {
+std::string check_placements(nn::Module& model, const CaseJson& expected, const Case& c) {
   std::map<std::string, std::vector<std::string>> actual;
   for (const sharding::FsdpState* state : sharding::FsdpState::collect(model)) {
     if (state->group() == nullptr) continue;
     for (const auto& param : state->group()->params()) {
-      actual[nn::join_path(state->path(), param->path())] = placements(*param, state->group()->axes());
+      std::vector<std::string>& found = actual[nn::join_path(state->path(), param->path())];
+      found = c.reference.tp == 1 ? placements(*param, state->group()->axes())
+                                  : test::tensor_placements(param->gathered_box(), param->shape(), param->shard_dim(),
+                                                            c.reference.tp, c.tensor.sequence_parallel);
     }
   }
   for (const auto& [path, value] : expected.items()) {
@@ -537,9 +571,14 @@ class Run {
     }
     options.layout = grain.layout;
     options.cpu_offload = grain.cpu_offload;
-    options.axes = c.context.is_shared() ? sharding::FsdpAxes::over(world, c.degrees.dp_shard * c.degrees.cp)
-                                         : sharding::FsdpAxes::of(mesh_);
-    if (const auto context = sharding::shared_context(world, c.context.sequences)) {
+    options.axes = c.context.is_shared() || c.degrees.tp > 1
+                       ? sharding::FsdpAxes::over(world, c.degrees.dp_shard * c.degrees.cp, c.degrees.tp)
+                       : sharding::FsdpAxes::of(mesh_);
+    if (c.degrees.tp > 1) {
+      sharding::share_matrices(*model_, test::matrices_of(*model_, c.tensor, c.degrees.tp), expert_paths(*model_, c),
+                               *options.axes.parts);
+    }
+    if (const auto context = sharding::shared_context(world, c.context.sequences, c.degrees.tp)) {
       sharding::share_sequences(*model_, context);
       context_rank_ = context->rank();
     }
@@ -567,13 +606,14 @@ class Run {
         if (case_.accum > 1) sharding::set_requires_gradient_sync(*model_, a == case_.accum - 1);
         loss += micro_batch(tokens, step, a);
       }
+      if (step != 1 || !case_.tensor.compares) sharding::sum_partial_gradients(*model_);
       if (step == 1 && case_.sixteen_bit)
         results.wire_error = check_wire(recorder->recording(), *model_, case_.degrees);
       results.grad_norm.push_back(sharding::clip_grad_norm(*model_, case_.clip_grad));
       if (step == 0) {
         results.step1_grad_norm = norms(*model_, [](const Tensor& t) { return t.grad(); });
         if (case_.curve.contains("placements")) {
-          results.wire_error = check_placements(*model_, case_.curve.at("placements"));
+          results.wire_error = check_placements(*model_, case_.curve.at("placements"), case_);
         }
         results.wire_error += collectives_error_;
       }
@@ -585,6 +625,7 @@ class Run {
       results.loss.push_back(loss);
       if (everyone_ && step + 1 == case_.save_after) save();
     }
+    results.wire_error += tensor_error_;
     results.step1_logits = std::move(step1_logits_);
     results.final_weight_norm = norms(*model_, [](const Tensor& t) { return t; });
     for (const auto& [path, buffer] : nn::persistent_buffers(*model_))
@@ -622,11 +663,32 @@ class Run {
       std::memcpy(targets.data<std::int32_t>() + row * seq, tokens.bytes.data() + at + sizeof(std::int32_t), bytes);
     }
     if (case_.context.is_shared()) return shared_micro_batch(inputs, targets, step);
-    Tensor logits = case_.images ? with_images(inputs, targets, step) : (*model_)(inputs).tensor();
-    Tensor loss = ops::scale(nn::functional::cross_entropy(logits, targets), 1.0 / case_.accum);
-    logits = {};
+    std::optional<device::Recorder> recorder;
+    if (step == 1 && case_.tensor.compares) recorder.emplace(device::Device::current());
+    Tensor loss = ops::scale(plain_loss(inputs, targets, step), 1.0 / case_.accum);
+    if (recorder) check_tensor("forward", recorder->recording());
+    if (recorder) recorder->clear();
     autograd::backward(loss);
+    if (recorder) sharding::sum_partial_gradients(*model_);
+    if (recorder) check_tensor("backward", recorder->recording());
     return loss.item();
+  }
+
+  Tensor plain_loss(const Tensor& inputs, const Tensor& targets, std::int64_t step) {
+    if (model_->attachment<nn::OwnLoss>() != nullptr) {
+      nn::Args args;
+      args.add(inputs);
+      args.named.emplace_back("targets", targets);
+      return model_->call(std::move(args)).tensor();
+    }
+    const Tensor logits = case_.images ? with_images(inputs, targets, step) : (*model_)(inputs).tensor();
+    return nn::functional::cross_entropy(logits, targets);
+  }
+
+  void check_tensor(const char* direction, const device::Recording& recording) {
+    const test::TensorRun run{case_.degrees.tp > case_.kv_heads, case_.degrees.dp_shard,
+                              sharding::FsdpState::of(*model_)->options().cpu_offload.has_value()};
+    tensor_error_ += test::check_tensor_collectives(recording, case_.tensor.collectives, run, direction);
   }
 
   // Of this rank's tokens; weighed by how many of the step's are scored.
@@ -676,7 +738,7 @@ class Run {
 
   const Case& case_;
   int context_rank_ = 0;
-  std::string collectives_error_;
+  std::string collectives_error_, tensor_error_;
   const std::shared_ptr<comm::ProcessGroup> everyone_;  // of a case that saves
   const train::ParallelDims dims_;
   const bool whole_batch_;
@@ -928,6 +990,9 @@ int run(const Request& request, int only_world, const Ranks& run_ranks, test::Pa
       } else {
         const models::DecoderConfig config = models::load_decoder_config(c.folder);
         c.shares_sequences = models::build_decoder(config)->attachment<dist::ContextSlot>() != nullptr;
+        c.shares_matrices = models::build_decoder(config)->attachment<sharding::TensorPlan>() != nullptr;
+        c.heads = config.num_attention_heads;
+        c.kv_heads = config.num_key_value_heads;
         c.experts = config.moe ? config.moe->num_experts : 0;
       }
     } catch (const ConfigError& error) {
@@ -987,6 +1052,7 @@ Mesh parse_mesh(std::string_view text) {
                                                   {"ring", &mesh.context.ring},
                                                   {"ulysses", &mesh.context.ulysses},
                                                   {"ep", &mesh.ep},
+                                                  {"sp", &mesh.sp},
                                                   {"tp", &degrees.tp},
                                                   {"pp", &degrees.pp}};
   while (!text.empty()) {
@@ -997,7 +1063,7 @@ Mesh parse_mesh(std::string_view text) {
     const std::string_view number = entry.substr(std::min(entry.size(), equals + 1));
     const char* const end = number.data() + number.size();
     if (found == known.end() || std::from_chars(number.data(), end, *found->second).ptr != end || number.empty()) {
-      config_error("--mesh has '{}'; write dp_replicate=M,dp_shard=N,ring=R,ulysses=U,ep=E", entry);
+      config_error("--mesh has '{}'; write dp_replicate=M,dp_shard=N,ring=R,ulysses=U,tp=T,sp=1,ep=E", entry);
     }
   }
   degrees.cp = mesh.context.ranks();
@@ -1027,5 +1093,5 @@ int main(int argc, char** argv) {
     return launch::Start::detect().by_mpi() ? run_processes(request) : run_threads(request);
   };
   return test::parity_main(argc, argv, "training_parity", run_all,
-                           " [--mesh dp_replicate=M,dp_shard=N,ring=R,ulysses=U,ep=E]");
+                           " [--mesh dp_replicate=M,dp_shard=N,ring=R,ulysses=U,tp=T,sp=1,ep=E]");
 }

@@ -1,0 +1,33 @@
+// Tensor parallelism: the ranks that share matrices, and the modules that meet parts of hidden states.
+//
+// Ranks     t neighbours read the same samples; each has some rows or columns of the matrices, and computes all tokens
+//           on them. With sequence_parallel the hidden states between attention and MLP blocks are cut along the
+//           sequence: part r of S / t tokens each.
+// Slot      attached by the author of a module whose code depends on the length of a sequence, or that adds up figures
+//           of tokens; set where ranks share matrices (sharding/tensor/share_matrices.h), and empty otherwise.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "engine/dist/channel.h"
+
+namespace loom::dist {
+
+struct TensorRanks {
+  Channel ranks;
+  bool sequence_parallel = false;
+};
+
+struct TensorSlot {
+  std::shared_ptr<const TensorRanks> shared = nullptr;
+  std::string path = {};  // of the module
+
+  // Tokens of a whole sequence, of which the module has `length`.
+  std::int64_t whole_length(std::int64_t length) const {
+    return shared != nullptr && shared->sequence_parallel ? length * shared->ranks.size() : length;
+  }
+};
+
+}  // namespace loom::dist

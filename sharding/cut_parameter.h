@@ -1,0 +1,12 @@
+// Cuts a parameter down to the box that this rank has, before FSDP shards it.
+#pragma once
+
+#include "engine/nn/module.h"
+
+namespace loom::sharding {
+
+// Every slot of `model` that holds the parameter of `slot` keeps this box of it: at `offset` in the whole parameter. A
+// parameter on the meta device stays there.
+void cut_parameter(nn::Module& model, nn::ParamSlot& slot, const Offset& offset, const Shape& box);
+
+}  // namespace loom::sharding

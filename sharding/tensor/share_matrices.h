@@ -1,0 +1,61 @@
+// Tensor and sequence parallelism: the ranks that share matrices, the cut of their parameters, and what moves between
+// the ranks in forward and backward.
+//
+// Mesh        W ranks are dp_replicate x dp_shard x tp, tp fastest: t neighbours share matrices; FSDP works on the
+//             W / t ranks with the same parts. Gradients are averaged over W / t.
+// Forward     a block's input is whole on all ranks, or gathered along the sequence; what rowwise layers give is
+//             all-reduced, or reduce-scattered along the sequence. The embedding has some ids of the vocabulary, the
+//             output layer too: with loss_parallel the cross-entropy is computed on parts of the logits.
+// Gradients   of parameters that are not cut and see a part of the work (norms on parts of a sequence, norms of a rank's
+//             heads, routers, copies of key/value heads) are partial: sum_partial_gradients() adds them up once a step.
+// Norms       count copies of a parameter once (TensorShares).
+// Errors      ConfigError for a model without a plan, heads that t does not divide, a vocabulary or an inner size that t
+//             does not divide, and modules that are no linear layers.
+// Source      Megatron-LM (column- and row-parallel layers, sequence parallelism), torch.distributed.tensor.parallel.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/comm/mesh.h"
+#include "engine/nn/module.h"
+#include "sharding/config/fsdp2_config.h"
+
+namespace loom::sharding {
+
+// The paths that a plan selects.
+struct SharedMatrices {
+  int ranks = 1;
+  bool sequence_parallel = false;
+  bool loss_parallel = true;
+  std::vector<std::string> colwise, rowwise, tokens;
+  std::string embedding, output;
+};
+
+// Attached to a model whose matrices are shared.
+struct TensorShares {
+  struct Share {
+    int copies = 1;                                      // ranks of tensor parallelism with the same elements
+    std::shared_ptr<comm::ProcessGroup> sums = nullptr;  // over which gradients are summed; null: they are alike
+  };
+  std::unordered_map<const nn::ParamSlot*, Share> shares;
+};
+
+// Of `config` and the model's plan, checked. Before anything is allocated.
+SharedMatrices shared_matrices(nn::Module& model, const Fsdp2Config& config);
+
+// Cuts the parameters and puts the communication around the modules. Before parameters are sharded. `expert_paths`: modules
+// whose experts have ranks of their own. Collective.
+void share_matrices(nn::Module& model, const SharedMatrices& matrices, const std::vector<std::string>& expert_paths,
+                    const comm::Axis& axis);
+
+// After the backward of a step, before norms and the optimizer. Collective.
+void sum_partial_gradients(nn::Module& root);
+
+// Copies of the parameter of this slot, 1 without tensor parallelism.
+int copies_of(const TensorShares* shares, const nn::ParamSlot& slot);
+
+}  // namespace loom::sharding

@@ -1,0 +1,26 @@
+// TensorPlan: how the matrices of a model are cut over the ranks of tensor parallelism. Attached to a model by its
+// author; colwise_parallel and rowwise_parallel of the YAML replace its lists.
+//
+// colwise   linear layers of which each rank computes some outputs. Those of one attention (a module with a
+//           dist::ContextSlot) are cut by whole heads; where there are fewer key/value heads than ranks, neighbours
+//           have copies of one.
+// rowwise   linear layers that read such outputs: the ranks' products are summed, then the bias is added.
+// tokens    modules that work on each token by itself and are not cut: each rank computes its part of the tokens
+//           (mixtures of experts).
+// Blocks    the modules right above colwise layers take hidden states as their first argument, which all of these read.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace loom::sharding {
+
+struct TensorPlan {
+  std::vector<std::string> colwise;  // module patterns
+  std::vector<std::string> rowwise;
+  std::vector<std::string> tokens;
+  std::string embedding;  // paths: of the embedding of the vocabulary, and of the layer of the logits
+  std::string output;
+};
+
+}  // namespace loom::sharding

@@ -1,0 +1,191 @@
+// Promise: matrices that ranks share train as whole ones, with and without sequence parallelism, beside experts and
+//          sequences that ranks share; checkpoints are resumed on other meshes; the model is exported and generated
+//          from; plans and files of other tools know the axis; what does not fit is refused before anything is built.
+// World:   the built program; a Llama, a Qwen3-MoE and a DeepSeek-V3 of two layers; 1, 2, 4 and 8 ranks.
+#include <gmock/gmock.h>
+
+#include "tests/cli/axes_program.h"
+
+namespace loom::test {
+namespace {
+
+using ::testing::HasSubstr;
+using json = nlohmann::ordered_json;
+
+class TensorParallel : public AxesProgram {
+ protected:
+  TensorParallel() : AxesProgram(4, 2, {"--eval-iters", "0"}) {
+    folder.write("plain.yaml", kSharding);
+    folder.write("tp.yaml", kSharding + "tensor_parallel_size: 2\n");
+    folder.write("sp.yaml", kSharding + "tensor_parallel_size: 2\nsequence_parallel: true\n");
+    folder.write("gathered.yaml", kSharding + "tensor_parallel_size: 2\nloss_parallel: false\n");
+    folder.write("llama.yaml",
+                 "model_type: llama\nvocab_size: 256\nhidden_size: 16\nintermediate_size: 24\nnum_hidden_layers: 2\n"
+                 "num_attention_heads: 4\nnum_key_value_heads: 2\nmax_position_embeddings: 32\nrms_norm_eps: 1.0e-6\n"
+                 "attention_bias: true\nmlp_bias: true\ntie_word_embeddings: false\n");
+    folder.write(
+        "latent.yaml",
+        "model_type: deepseek_v3\nvocab_size: 256\nhidden_size: 16\nintermediate_size: 24\nnum_hidden_layers: 2\n"
+        "num_attention_heads: 4\nnum_key_value_heads: 4\nmax_position_embeddings: 32\nrms_norm_eps: 1.0e-6\n"
+        "n_routed_experts: 4\nn_shared_experts: 1\nnum_experts_per_tok: 2\nmoe_intermediate_size: 8\nn_group: 2\n"
+        "topk_group: 1\nrouted_scaling_factor: 1.0\nfirst_k_dense_replace: 1\nnorm_topk_prob: true\nq_lora_rank: 8\n"
+        "kv_lora_rank: 8\nqk_nope_head_dim: 4\nqk_rope_head_dim: 4\nv_head_dim: 4\ntie_word_embeddings: false\n");
+  }
+
+  std::vector<double> one(const std::string& model) const {
+    return losses("one.jsonl", words("plain.yaml", 1, model) + kFour);
+  }
+  std::string refused(const std::string& text, const Words& more = {}, const std::string& model = "llama.yaml") const {
+    folder.write("bad.yaml", kSharding + text);
+    const Outcome outcome = folder.run(Words{"train"} + words("bad.yaml", 2, model) + kFour + more);
+    EXPECT_EQ(outcome.exit_code, 2) << outcome.err;
+    return outcome.err;
+  }
+
+  const Words kFour = {"--train-iters", "4"};
+};
+
+TEST_F(TensorParallel, TrainsAsWholeMatrices) {
+  for (const char* model : {"llama.yaml", "moe.yaml", "latent.yaml"}) {
+    const std::vector<double> whole = one(model);
+    ASSERT_EQ(whole.size(), 4U);
+    for (const char* sharding : {"tp.yaml", "sp.yaml", "gathered.yaml"}) {
+      for (const int ranks : {2, 4}) {
+        SCOPED_TRACE(fmt::format("{} {} {}", model, sharding, ranks));
+        expect_near(losses("tp.jsonl", words(sharding, ranks, model) + kFour), whole);
+      }
+    }
+  }
+}
+
+TEST_F(TensorParallel, TheEmbeddingMayBeTheOutputLayer) {
+  std::string tied = folder.read("llama.yaml");
+  tied.replace(tied.find("embeddings: false"), 17, "embeddings: true");
+  folder.write("tied.yaml", tied);
+  const std::string layers = "sharding_size: auto\nsub_modules_to_wrap: [\"model.layers.{*}\"]\n";
+  folder.write("layers.yaml", layers);
+  folder.write("shared.yaml", layers + "tensor_parallel_size: 2\nsequence_parallel: true\n");
+  expect_near(losses("shared.jsonl", words("shared.yaml", 4, "tied.yaml") + kFour),
+              losses("whole.jsonl", words("layers.yaml", 1, "tied.yaml") + kFour));
+}
+
+TEST_F(TensorParallel, KeyValueHeadsHaveCopiesWhereThereAreFewer) {
+  folder.write("four.yaml", kSharding + "tensor_parallel_size: 4\nsequence_parallel: true\n");
+  expect_near(losses("four.jsonl", words("four.yaml", 4, "llama.yaml") + kFour), one("llama.yaml"));
+}
+
+TEST_F(TensorParallel, GoesWithReplicasSharedSequencesAndSharedExperts) {
+  const std::vector<double> whole = one("moe.yaml");
+  const std::string tensor = "tensor_parallel_size: 2\nsequence_parallel: true\n";
+  const std::string shared = "expert_parallel_size: 4\nmoe_modules: [\"model.layers.{*}.mlp.experts\"]\n";
+  for (const std::string& more : {std::string("ring_attention_size: 2\n"), std::string("ulysses_parallel_size: 2\n"),
+                                  shared, shared + "ring_attention_size: 2\n"}) {
+    SCOPED_TRACE(more);
+    folder.write("more.yaml", kSharding + tensor + more);
+    expect_near(losses("more.jsonl", words("more.yaml", 8, "moe.yaml") + kFour), whole);
+  }
+  std::string hybrid = kSharding;
+  hybrid.replace(hybrid.find("auto"), 4, "2");
+  folder.write("hybrid.yaml", hybrid + tensor);
+  expect_near(losses("hybrid.jsonl", words("hybrid.yaml", 8, "moe.yaml") + kFour), whole);
+}
+
+TEST_F(TensorParallel, IsTheSameWithEveryExecutorPrefetchRecomputeAndOffload) {
+  const Words sharded = words("sp.yaml", 4, "llama.yaml") + kFour;
+  const std::vector<double> plain = losses("plain.jsonl", sharded);
+  EXPECT_EQ(losses("inline.jsonl", sharded + Words{"--device-executor", "inline"}), plain);
+  for (const char* reentrant : {"true", "false"}) {
+    folder.write("more.yaml", kSharding +
+                                  "tensor_parallel_size: 2\nsequence_parallel: true\nnum_to_forward_prefetch: 1\n"
+                                  "recompute_modules: [\"model.layers.{*}\"]\nuse_reentrant: " +
+                                  reentrant + "\n");
+    EXPECT_EQ(losses("more.jsonl", words("more.yaml", 4, "llama.yaml") + kFour), plain);
+  }
+  folder.write("host.yaml", kSharding + "tensor_parallel_size: 2\nsequence_parallel: true\noffload_to_cpu: true\n");
+  expect_near(losses("host.jsonl", words("host.yaml", 4, "llama.yaml") + kFour), plain);
+}
+
+TEST_F(TensorParallel, MegatronsFlagsSayItToo) {
+  const std::vector<double> file = losses("file.jsonl", words("sp.yaml", 4, "llama.yaml") + kFour);
+  EXPECT_EQ(losses("flags.jsonl", words("plain.yaml", 4, "llama.yaml") + kFour +
+                                      Words{"--tensor-model-parallel-size", "2", "--sequence-parallel"}),
+            file);
+  // Megatron's scripts write both beside one rank.
+  EXPECT_EQ(losses("one.jsonl", words("plain.yaml", 1, "llama.yaml") + kFour +
+                                    Words{"--tensor-model-parallel-size", "1", "--sequence-parallel"}),
+            one("llama.yaml"));
+}
+
+TEST_F(TensorParallel, TheLossInChunksIsTheSame) {
+  const std::vector<double> whole = one("llama.yaml");
+  expect_near(losses("chunks.jsonl", words("sp.yaml", 2, "llama.yaml") + kFour + Words{"--loss-chunk-size", "4"}),
+              whole);
+}
+
+TEST_F(TensorParallel, IsSavedResumedExportedAndGeneratedFrom) {
+  const Words saved = {"--train-iters", "6", "--save", "out", "--save-interval", "3", "--ckpt-format", "torch_dcp"};
+  const Words from = {"--train-iters", "6", "--load", "out", "--ckpt-step", "3"};
+  folder.write("four.yaml", kSharding + "tensor_parallel_size: 4\n");
+  const std::vector<double> all = losses("all.jsonl", words("sp.yaml", 4, "llama.yaml") + saved);
+  ASSERT_EQ(all.size(), 6U);
+  const std::vector<double> last(all.begin() + 3, all.end());
+  EXPECT_EQ(losses("same.jsonl", words("sp.yaml", 4, "llama.yaml") + from), last);
+  for (const auto& [sharding, ranks] :
+       {std::pair{"tp.yaml", 2}, {"four.yaml", 4}, {"plain.yaml", 1}, {"plain.yaml", 2}}) {
+    SCOPED_TRACE(sharding);
+    expect_near(losses(fmt::format("{}{}.jsonl", sharding, ranks), words(sharding, ranks, "llama.yaml") + from), last);
+  }
+  const Outcome model = folder.run(Words{"train"} + words("sp.yaml", 4, "llama.yaml") + kFour + Words{"--save", "hf"});
+  ASSERT_EQ(model.exit_code, 0) << model.err;
+  const Outcome whole =
+      folder.run(Words{"train"} + words("plain.yaml", 2, "llama.yaml") + kFour + Words{"--save", "w"});
+  ASSERT_EQ(whole.exit_code, 0) << whole.err;
+  EXPECT_EQ(folder.read("hf/model.safetensors").size(), folder.read("w/model.safetensors").size());
+  const Words prompt = {"--prompt", "1 times", "--max-new-tokens", "8"};
+  EXPECT_EQ(folder.run(Words{"generate", "hf"} + prompt).out, folder.run(Words{"generate", "w"} + prompt).out);
+  const Outcome converted = folder.run(
+      {"convert", "dcp-to-hf", "--load-dir", "out/iter_0000006", "--save-dir", "again", "--model-assets-dir", "hf"});
+  EXPECT_EQ(converted.exit_code, 0) << converted.err;
+}
+
+TEST_F(TensorParallel, IsPlannedWithItsCollectives) {
+  const auto plan = [&](const std::string& sharding) {
+    const Outcome outcome =
+        folder.run(Words{"plan"} + words(sharding, 1, "llama.yaml") +
+                   Words{"--world-size", "16", "--global-batch-size", "16", "--device", "h200", "--json", "-"});
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    return json::parse(outcome.out);
+  };
+  const json tensor = plan("sp.yaml"), whole = plan("plain.yaml");
+  EXPECT_EQ(tensor.at("parameters"), whole.at("parameters"));
+  EXPECT_THAT(tensor.dump(), HasSubstr("reduce_scatter"));
+}
+
+TEST_F(TensorParallel, WhatDoesNotFitIsRefusedFirst) {
+  EXPECT_THAT(refused("tensor_parallel_size: 3\n"),
+              HasSubstr("bad.yaml:3:23: tensor_parallel_size is 3, but 2 ranks are running; use 1 or 2"));
+  EXPECT_THAT(refused("sequence_parallel: true\n"),
+              HasSubstr("bad.yaml:3:20: sequence_parallel is true, but tensor_parallel_size is 1; use 2 or more, or "
+                        "remove the key"));
+  EXPECT_THAT(
+      refused("tensor_parallel_size: 2\ncolwise_parallel: [model.norm]\n"),
+      HasSubstr("'model.norm' is a RMSNorm, and tensor parallelism cuts linear layers; take it out of the plan"));
+  EXPECT_THAT(refused("tensor_parallel_size: 2\n", {"--lora-target-modules", "q_proj"}),
+              HasSubstr("and tensor parallelism cuts linear layers; take it out of the plan"));
+  folder.write("three.yaml",
+               "model_type: llama\nvocab_size: 256\nhidden_size: 24\nintermediate_size: 24\nnum_hidden_layers: 1\n"
+               "num_attention_heads: 3\nnum_key_value_heads: 3\nmax_position_embeddings: 32\nrms_norm_eps: 1.0e-6\n"
+               "tie_word_embeddings: false\n");
+  EXPECT_THAT(refused("tensor_parallel_size: 2\n", {}, "three.yaml"),
+              HasSubstr("2 ranks cannot share 'model.layers.0.self_attn.q_proj', which has 3 heads; use a "
+                        "tensor_parallel_size that divides 3"));
+  folder.write("gpt2.json", R"({"model_type": "gpt2", "vocab_size": 256, "n_embd": 16, "n_layer": 1, "n_head": 2,
+                                "n_positions": 32, "architectures": ["GPT2LMHeadModel"]})");
+  folder.write("bad.yaml", "sharding_size: auto\ntensor_parallel_size: 2\n");
+  const Outcome gpt2 = folder.run(Words{"train"} + words("bad.yaml", 2, "gpt2.json") + kFour);
+  EXPECT_EQ(gpt2.exit_code, 2);
+  EXPECT_THAT(gpt2.err, HasSubstr("bad.yaml:2:23: GPT2LMHeadModel has no plan of tensor parallelism; write 1"));
+}
+
+}  // namespace
+}  // namespace loom::test
