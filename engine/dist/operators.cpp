@@ -30,7 +30,7 @@ void communicate(std::string_view name, CollectiveKind kind, std::int64_t bytes,
                tag,
                {.link_bytes = received, .unit = device::Unit::kLink},
                device.dry_run() ? std::function<void()>() : std::function<void()>(run),
-               device::Collective{kind, bytes, &channel.ranks->ranks()}});
+               device::Collective{kind, bytes, &channel.ranks->ranks(), channel.ranks->name()}});
 }
 
 std::int64_t sum_of(const std::vector<std::int64_t>& counts) {

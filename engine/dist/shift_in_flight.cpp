@@ -31,7 +31,8 @@ ShiftInFlight::ShiftInFlight(Tensor x, const Channel& ring, const std::string& t
                  tag,
                  {.link_bytes = sent_.nbytes(), .unit = device::Unit::kLink},
                  std::move(run),
-                 device::Collective{device::CollectiveKind::kSendRecv, sent_.nbytes(), &ring.ranks->ranks()}});
+                 device::Collective{device::CollectiveKind::kSendRecv, sent_.nbytes(), &ring.ranks->ranks(),
+                                    ring.ranks->name()}});
   done_ = stream.record();
 }
 
