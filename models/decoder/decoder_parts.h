@@ -71,7 +71,7 @@ struct LayerResult {
 void attach_batch_rows(nn::Module& module);
 
 // Declares that a decoder, or an attention with these heads, works on part of a sequence (context parallelism).
-void attach_context(nn::Module& module, std::int64_t heads = 0, std::int64_t kv_heads = 0);
+void attach_context(nn::Module& module, std::int64_t heads = 0, std::int64_t kv_heads = 0, std::int64_t head_dim = 0);
 
 // 1 / sqrt(D); DeepSeek-V3: that times the square of 0.1 mscale_all_dim log(factor) + 1.
 double attention_scale(const DecoderConfig& config);

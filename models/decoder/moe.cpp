@@ -61,6 +61,8 @@ class Experts final : public NamedModule, public sharding::ExpertModule {
   explicit Experts(const DecoderConfig& c)
       : NamedModule(class_name(c, c.moe->sigmoid_router ? "NaiveMoe" : "Experts")),
         num_experts_(c.moe->num_experts),
+        choices_(c.moe->num_experts_per_tok),
+        hidden_size_(c.hidden_size),
         intermediate_size_(c.moe->moe_intermediate_size),
         gate_up_proj_(register_parameter("gate_up_proj", {num_experts_, 2 * intermediate_size_, c.hidden_size},
                                          Init::normal(c.initializer_range))),
@@ -68,6 +70,8 @@ class Experts final : public NamedModule, public sharding::ExpertModule {
                                       Init::normal(c.initializer_range))) {}
 
   std::int64_t expert_count() const override { return num_experts_; }
+  std::int64_t choices() const override { return choices_; }
+  std::int64_t row_elems() const override { return hidden_size_; }
   void share_experts(const comm::Axis& axis, const std::string& path) override {
     if (axis.size() > 1) exchange_.emplace(axis, num_experts_, path);
   }
@@ -97,6 +101,8 @@ class Experts final : public NamedModule, public sharding::ExpertModule {
   }
 
   const std::int64_t num_experts_;
+  const std::int64_t choices_;  // of a token
+  const std::int64_t hidden_size_;
   const std::int64_t intermediate_size_;
   nn::ParamSlot& gate_up_proj_;
   nn::ParamSlot& down_proj_;
