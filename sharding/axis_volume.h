@@ -3,7 +3,8 @@
 // Letters   a group of parameters: P bytes gathered, G bytes of gradients, N ranks shard and M have copies. E experts
 //           that e ranks share, k of them a token, rows of h elements. A ring of r ranks and u of Ulysses; T tokens of
 //           a rank in a micro-batch; a heads, g of keys and values (u where u is more), of d elements. x bytes each.
-// A micro-batch, in one direction (each rank of an axis sends as much):
+// A micro-batch; each rank of an axis sends as much:
+//
 //   dp_shard      forward P (N-1)/N, again in backward where forward freed the group (over `post_forward`, of k ranks:
 //                 P (k-1)/k); G (N-1)/N reduced
 //   dp_replicate  2 G/N (M-1)/M
@@ -12,9 +13,11 @@
 //   ulysses       T (2a + 2g) d x (u-1)/u, again in backward
 //   ring          B = 2 T g d x: forward B (r-1), backward as much and r B of gradients, in fp32 at least. Gathered
 //                 keys: forward B (r-1), backward as much.
+//
 // Recompute repeats what forward sends over ep, ulysses and ring, not the gathers of parameters.
-// Exact     for the tokens of StepShape and experts that get equal shares of them. Predictions know no gather that is
-//           freed unused, no parameter without gradient, no exchange of an optimizer (Muon), no recompute inside recompute.
+// Exact     for the tokens of StepShape and experts that get equal shares of them. Not predicted: gathers that are
+//           freed unused, trained parameters that get no gradient, an optimizer's exchange (Muon), and recompute
+//           inside recompute.
 // Threads   the rank's host thread.
 #pragma once
 
