@@ -1,6 +1,7 @@
 #include "engine/cli/rank_logs.h"
 
 #include "engine/device/device.h"
+#include "engine/train/step_volume.h"
 
 namespace loom::cli {
 namespace {
@@ -37,7 +38,10 @@ RankLogs::RankLogs(const job::Job& a, train::Trainer& trainer, int rank, std::os
   if (rank != a.launch.ranks - 1) return;
   std::function<double()> flops;
   if (a.log.log_throughput) {
-    flops_.emplace();
+    flops_.emplace([&a, &trainer, &out](const device::Recording& recording) {
+      if (a.log.log_format != log::LogFormat::kMegatron) return;
+      out << sharding::volume_table(train::step_volume(trainer, a, recording)) << std::flush;
+    });
     flops = [this] { return flops_->per_step(); };
   }
   if (a.log.log_format == log::LogFormat::kMegatron) {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "engine/core/dtype.h"
@@ -67,6 +68,7 @@ struct Collective {
   // all-to-all and of a ring may differ: the largest counts.
   std::int64_t bytes = 0;
   const std::vector<int>* ranks = nullptr;  // members as world ranks, ascending; outlives the call
+  std::string_view axis = {};               // the name of their group: "dp_shard"; copied when recorded
 };
 
 }  // namespace loom::device

@@ -80,6 +80,7 @@ WallSlot IssueLog::add_item(StreamId stream, const StreamItem& item) {
       entry.collective = item.collective->kind;
       entry.bytes = item.collective->bytes;
       entry.group = number_of(*item.collective->ranks);
+      entry.axis = number_of(item.collective->axis);
     }
   }
   return add_on(stream, entry);

@@ -50,6 +50,7 @@ struct Entry {
   std::int32_t name = 0;       // of the kernel, collective or phase: a number for Recording::text()
   std::int32_t subject = 0;    // "layers.3": a number for text()
   std::int32_t group = -1;     // the ranks of a collective: a number for Recording::group(); -1: no collective
+  std::int32_t axis = 0;       // the name of that group, "dp_shard": a number for text()
   std::int32_t site = 0;       // what it was issued for: a number for text()
   std::int64_t other = kDone;  // the entry that a wait waits for: an index of Recording::entries
   std::int64_t bytes = 0;      // of a collective's whole tensor

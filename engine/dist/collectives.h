@@ -22,7 +22,7 @@ void communicate(std::string_view name, device::CollectiveKind kind, std::int64_
                tag,
                {.link_bytes = received, .unit = device::Unit::kLink},
                device.dry_run() ? std::function<void()>() : std::function<void()>(run),
-               device::Collective{kind, bytes, &channel.ranks->ranks()}});
+               device::Collective{kind, bytes, &channel.ranks->ranks(), channel.ranks->name()}});
 }
 
 // x = op over the ranks' x.

@@ -50,6 +50,7 @@ Context context_of(const comm::DeviceMesh& mesh, RingKeys keys = RingKeys::kPass
 struct ContextSlot {
   std::int64_t heads = 0;  // of its attention; 0: it has none of its own
   std::int64_t kv_heads = 0;
+  std::int64_t head_dim = 0;  // of queries, keys and values
   std::shared_ptr<const Context> context = nullptr;
   std::string path = {};  // of the module
 };

@@ -71,7 +71,7 @@ ExchangeInFlight::ExchangeInFlight(Tensor sent, Exchange exchange, const Channel
                  tag,
                  {.link_bytes = exchange.received_bytes, .unit = device::Unit::kLink},
                  std::move(run),
-                 device::Collective{exchange.kind, exchange.bytes, &channel.ranks->ranks()}});
+                 device::Collective{exchange.kind, exchange.bytes, &channel.ranks->ranks(), channel.ranks->name()}});
   done_ = stream.record();
 }
 

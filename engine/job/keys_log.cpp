@@ -12,7 +12,8 @@ void add_log_keys(std::vector<Key>& table) {
           whole<&Job::log, &Log::log_interval>("--log-interval", 1, "Steps between printed lines").of_this_rank(),
           toggle<&Job::log, &Log::log_throughput>(
               "--log-throughput",
-              "Log TFLOP/s per rank, in Megatron's line and, with --log-timers-to-tensorboard, in TensorBoard"),
+              "Log TFLOP/s per rank, in Megatron's line, after a table of the first step's bytes by axis, and, with "
+              "--log-timers-to-tensorboard, in TensorBoard"),
           toggle<&Job::log, &Log::log_params_norm>(
               "--log-params-norm", "Log the norm of the parameters, in Megatron's line and in TensorBoard"),
           toggle<&Job::log, &Log::log_num_zeros_in_grad>(

@@ -78,6 +78,13 @@ ordered_json to_json(const StepEstimate& plan) {
   json["seq_length"] = plan.seq_length;
   json["memory"] = memory_json(plan.memory);
   json["communication"] = observe::to_json(plan.communication);
+  json["volume"] = ordered_json::array();
+  for (const sharding::AxisVolume& volume : plan.volume) {
+    json["volume"].push_back({{"axis", volume.axis},
+                              {"ranks", volume.ranks},
+                              {"predicted_bytes", volume.predicted_bytes},
+                              {"received_bytes", volume.received_bytes}});
+  }
   json["time"] = time_json(plan.time);
   json["swap"] = ordered_json::array();
   for (const SwapEstimate& swap : plan.swaps) {

@@ -149,6 +149,10 @@ std::string communication_table(const std::vector<CommunicationEstimate>& kinds)
   return text;
 }
 
+std::string volume_section(const std::vector<sharding::AxisVolume>& volumes) {
+  return volumes.empty() ? "" : "\n" + sharding::volume_table(volumes);
+}
+
 std::string time_section(const TimeEstimate& time) {
   const virtual_time::Breakdown& b = time.breakdown;
   const Unit unit = unit_of_time(time.step_ns);
@@ -198,7 +202,8 @@ std::string pool_table(const std::vector<device::PoolStats>& pools) {
 
 std::string to_text(const StepEstimate& plan) {
   std::string text = head(plan) + essentials(plan) + memory_section(plan.memory) +
-                     communication_table(plan.communication) + time_section(plan.time) + to_text(plan.swaps);
+                     communication_table(plan.communication) + volume_section(plan.volume) + time_section(plan.time) +
+                     to_text(plan.swaps);
   for (const std::string& warning : plan.warnings) text += "warning: " + warning + "\n";
   return wrapped(text, kIndent);
 }

@@ -17,6 +17,7 @@
 #include "engine/plan/plan_memory.h"
 #include "engine/train/inputs.h"
 #include "engine/train/step/step_flops.h"
+#include "engine/train/step_volume.h"
 #include "engine/train/trainer.h"
 #include "engine/virtual_time/resolve.h"
 #include "models/decoder/expert_load.h"
@@ -273,6 +274,7 @@ StepEstimate estimate_step(const train::TrainSections& arguments, const train::P
   const device::Recording& recording = plan.run.recording;
   measure_memory(plan.memory, recording);
   plan.communication = observe::sum_collectives(recording, model);
+  plan.volume = train::step_volume(trainer, arguments, recording);
   plan.time = time_plan(recording, model, plan.run.times);
   plan.throughput = throughput_plan(arguments, recording, model, plan.time.step_ns);
   plan.swaps = estimate_swap(recording, plan.run.times,

@@ -25,6 +25,7 @@
 #include "engine/train/inputs.h"
 #include "engine/virtual_time/breakdown.h"
 #include "engine/virtual_time/time_model.h"
+#include "sharding/axis_volume.h"
 
 namespace loom::plan {
 
@@ -110,6 +111,7 @@ struct StepEstimate {
   std::int64_t seq_length = 0;
   MemoryEstimate memory;
   std::vector<CommunicationEstimate> communication;
+  std::vector<sharding::AxisVolume> volume;  // without FSDP2: none
   TimeEstimate time;
   ThroughputEstimate throughput;
   std::vector<SwapEstimate> swaps;    // of the blocks whose activations are swapped

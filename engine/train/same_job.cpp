@@ -54,6 +54,14 @@ void add_parameters(Entries& entries, const TrainSections& arguments, const Pret
   }
 }
 
+// The meshes follow from it: ranks that differ would wait for one another where the first of them is made.
+void add_sharding(Entries& entries, const TrainingInputs& inputs) {
+  if (!inputs.fsdp2) return;
+  for (const sharding::ConfigEntry& entry : inputs.fsdp2->entries) {
+    entries.push_back({"fsdp2_config.yaml " + entry.key, entry.value, entry.is_item});
+  }
+}
+
 std::string hexadecimal(std::uint64_t digest) { return fmt::format("{:016x}", digest); }
 
 }  // namespace
@@ -129,6 +137,7 @@ std::vector<comm::SaidEntry> job_entries(const TrainSections& arguments, const P
                                          const TrainingInputs& inputs) {
   Entries entries;
   add_configuration(entries, arguments.model);
+  add_sharding(entries, inputs);
   add_parameters(entries, arguments, callbacks, inputs.tuning);
   if (inputs.weights) add_weights(entries, *inputs.weights);
   if (inputs.reference_weights) add_weights(entries, *inputs.reference_weights, "reference weights");

@@ -109,8 +109,9 @@ void keep_rows(nn::Args& args, std::int64_t begin, std::int64_t rows) {
 
 void attach_batch_rows(nn::Module& module) { module.attach(std::make_shared<nn::BatchRows>(nn::BatchRows{keep_rows})); }
 
-void attach_context(nn::Module& module, std::int64_t heads, std::int64_t kv_heads) {
-  module.attach(std::make_shared<dist::ContextSlot>(dist::ContextSlot{.heads = heads, .kv_heads = kv_heads}));
+void attach_context(nn::Module& module, std::int64_t heads, std::int64_t kv_heads, std::int64_t head_dim) {
+  module.attach(std::make_shared<dist::ContextSlot>(
+      dist::ContextSlot{.heads = heads, .kv_heads = kv_heads, .head_dim = head_dim}));
 }
 
 void attach_tensor(nn::Module& module) { module.attach(std::make_shared<dist::TensorSlot>()); }

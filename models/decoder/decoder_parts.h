@@ -73,7 +73,7 @@ struct LayerResult {
 void attach_batch_rows(nn::Module& module);
 
 // Declares that a decoder, or an attention with these heads, works on part of a sequence (context parallelism).
-void attach_context(nn::Module& module, std::int64_t heads = 0, std::int64_t kv_heads = 0);
+void attach_context(nn::Module& module, std::int64_t heads = 0, std::int64_t kv_heads = 0, std::int64_t head_dim = 0);
 
 // Declares that a decoder can share matrices (tensor parallelism), and of a causal model the plan.
 void attach_tensor(nn::Module& module);

@@ -61,7 +61,7 @@ class LatentAttention final : public NamedModule {
     o_ = register_module("o_proj",
                          latent_projection(c, heads_ * config_.v_head_dim, c.hidden_size, c.attention_output_bias));
     attach_batch_rows(*this);
-    attach_context(*this, heads_, heads_);
+    attach_context(*this, heads_, heads_, shared_head_dim());
   }
 
  protected:
@@ -72,6 +72,9 @@ class LatentAttention final : public NamedModule {
   }
 
  private:
+  // Of queries, keys and values, padded to one size.
+  std::int64_t shared_head_dim() const { return std::max(head_dim_, config_.v_head_dim); }
+
   std::vector<Tensor> queries_keys_values(const Args& args) const {
     const Tensor &hidden = args.tensor(0), &cos = args.tensor(1), &sin = args.tensor(2);
     const std::int64_t n = config_.qk_nope_head_dim, r = config_.qk_rope_head_dim;
@@ -83,7 +86,7 @@ class LatentAttention final : public NamedModule {
         ops::split_last(split_heads(kv_b_(kv_a_norm_(latent[0])), heads), {n, config_.v_head_dim});
     const Tensor shared_key = rotated(split_heads(latent[1], 1), cos, sin);
     const std::vector<Tensor> shared_keys(static_cast<std::size_t>(heads), shared_key);
-    const std::int64_t size = std::max(head_dim_, config_.v_head_dim);
+    const std::int64_t size = shared_head_dim();
     return {padded_to(ops::concat({q[0], rotated(q[1], cos, sin)}, 3), size),
             padded_to(ops::concat({kv[0], ops::concat(shared_keys, 2)}, 3), size), padded_to(kv[1], size)};
   }

@@ -85,6 +85,7 @@ class Experts final : public NamedModule, public sharding::ExpertModule {
         moe_(*c.moe),
         slot_(std::move(slot)),
         num_experts_(c.moe->num_experts),
+        hidden_size_(c.hidden_size),
         intermediate_size_(c.moe->moe_intermediate_size),
         gate_up_proj_(register_parameter("gate_up_proj", {num_experts_, 2 * intermediate_size_, c.hidden_size},
                                          Init::normal(c.initializer_range))),
@@ -92,6 +93,8 @@ class Experts final : public NamedModule, public sharding::ExpertModule {
                                       Init::normal(c.initializer_range))) {}
 
   std::int64_t expert_count() const override { return num_experts_; }
+  std::int64_t choices() const override { return moe_.num_experts_per_tok; }
+  std::int64_t row_elems() const override { return hidden_size_; }
   void share_experts(const comm::Axis& axis, const std::string& path, const sharding::ExpertSharing& sharing) override {
     if (axis.size() == 1) return;
     if (sharing.dispatcher == sharding::TokenDispatcher::kAllGather) {
@@ -141,6 +144,7 @@ class Experts final : public NamedModule, public sharding::ExpertModule {
   const MoeConfig moe_;
   const std::shared_ptr<ExpertSlot> slot_;
   const std::int64_t num_experts_;
+  const std::int64_t hidden_size_;
   const std::int64_t intermediate_size_;
   nn::ParamSlot& gate_up_proj_;
   nn::ParamSlot& down_proj_;

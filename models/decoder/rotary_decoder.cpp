@@ -41,7 +41,7 @@ class Attention final : public NamedModule {
         v_proj_(register_module("v_proj", projection(c, c.hidden_size, kv_heads_ * c.head_dim, c.qkv_bias))),
         o_proj_(register_module("o_proj", projection(c, heads_ * c.head_dim, c.hidden_size, c.attention_output_bias))) {
     attach_batch_rows(*this);
-    attach_context(*this, heads_, kv_heads_);
+    attach_context(*this, heads_, kv_heads_, c.head_dim);
     if (!c.qk_norm) return;
     q_norm_ = register_module("q_norm", std::make_shared<nn::RMSNorm>(c.head_dim, c.norm_eps));
     k_norm_ = register_module("k_norm", std::make_shared<nn::RMSNorm>(c.head_dim, c.norm_eps));

@@ -351,7 +351,7 @@ device::Cost Gather::gather_cost() const {
 }
 
 device::Collective Gather::collective() const {
-  return {device::CollectiveKind::kAllGather, group_->size() * input_bytes_, &group_->ranks()};
+  return {device::CollectiveKind::kAllGather, group_->size() * input_bytes_, &group_->ranks(), group_->name()};
 }
 
 void Gather::release() {

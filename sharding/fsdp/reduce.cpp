@@ -179,18 +179,22 @@ using Steps = std::vector<std::pair<device::Stream*, Step>>;
 Step scatter_step(const ReduceContext& context, const ReducePlan& plan, const Buffers& b) {
   const comm::Axis& shard = context.axes.shard;
   const std::int64_t size = element_bytes(b.reduce_dtype);
+  const device::Collective collective{device::CollectiveKind::kReduceScatter, b.input_elems * size, &shard.ranks(),
+                                      shard.name()};
   return {"reduce_scatter",
           {.read_bytes = b.input_elems * size,
            .written_bytes = b.row_elems * size,
            .link_bytes = (shard.size() - 1) * b.row_elems * size,
            .unit = device::Unit::kLink},
           scatter_work(context, plan, b),
-          device::Collective{device::CollectiveKind::kReduceScatter, b.input_elems * size, &shard.ranks()}};
+          collective};
 }
 
 Step all_reduce_step(const ReduceContext& context, const ReducePlan& plan, const Buffers& b) {
   const comm::Axis& replicate = context.axes.replicate;
   const std::int64_t size = element_bytes(b.reduce_dtype);
+  const device::Collective collective{device::CollectiveKind::kAllReduce, b.row_elems * size, &replicate.ranks(),
+                                      replicate.name()};
   return {"all_reduce",
           {.read_bytes = b.row_elems * size,
            .written_bytes = b.row_elems * size,
@@ -199,7 +203,7 @@ Step all_reduce_step(const ReduceContext& context, const ReducePlan& plan, const
           [replicate, plan, b, path = context.path] {
             replicate.group().all_reduce(kAllReduceLane, b.reduced, b.row_elems, b.reduce_dtype, plan.all_reduce, path);
           },
-          device::Collective{device::CollectiveKind::kAllReduce, b.row_elems * size, &replicate.ranks()}};
+          collective};
 }
 
 Steps steps_of(const ReduceContext& context, const ReducePlan& plan, const Buffers& b,

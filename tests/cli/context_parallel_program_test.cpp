@@ -170,6 +170,16 @@ TEST_F(ContextParallel, TheStartShowsAxesAndWhatIsShardedOverThem) {
                         "experts                   ep 4 x efsdp 2           1              2           8\n"));
 }
 
+TEST_F(ContextParallel, ARunsFirstStepMovesWhatIsPredicted) {
+  folder.write("cp.yaml", kSharding + "ring_attention_size: 2\nulysses_parallel_size: 2\n");
+  const Outcome outcome = folder.run(Words{"train"} + words("cp.yaml", 4) +
+                                     Words{"--train-iters", "2", "--log-format", "megatron", "--log-throughput"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("by axis, received KiB        ranks   predicted    recorded\n"));
+  EXPECT_THAT(outcome.out, HasSubstr("\n  ulysses                       2"));
+  EXPECT_THAT(outcome.out, Not(HasSubstr("predicted for equally loaded experts")));
+}
+
 TEST_F(ContextParallel, EveryDialectThatSaysItTrains) {
   folder.write("qwen3/config.json",
                R"({"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "vocab_size": 256, "hidden_size": 16,

@@ -98,6 +98,15 @@ TEST_F(ExpertParallel, IsPlannedWithTheExchangeOnItsLinks) {
   EXPECT_EQ(shared.at("parameters"), whole.at("parameters"));
 }
 
+// Routers that have just been drawn do not load experts evenly.
+TEST_F(ExpertParallel, ARunSaysThatItsRoutersMovedOtherBytesThanPredicted) {
+  const Outcome outcome = folder.run(Words{"train"} + words("shared.yaml", 2) +
+                                     Words{"--train-iters", "1", "--log-format", "megatron", "--log-throughput"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("\n  ep                            2"));
+  EXPECT_THAT(outcome.out, HasSubstr("predicted for equally loaded experts"));
+}
+
 TEST_F(ExpertParallel, APlanTakesTheLoadOfEachExpert) {
   const auto plan = [&](const std::string& load) {
     folder.write("load.yaml", "expert_load: " + load + "\n");

@@ -207,6 +207,12 @@ class MpiJob : public ::testing::Test {
   const ProgramFolder folder;
 };
 
+constexpr const char* kMoeModel =
+    "model_type: qwen3_moe\nvocab_size: 256\nhidden_size: 16\nintermediate_size: 24\nnum_hidden_layers: 2\n"
+    "num_attention_heads: 2\nnum_key_value_heads: 1\nhead_dim: 8\nmax_position_embeddings: 32\n"
+    "rms_norm_eps: 1.0e-6\nnum_experts: 4\nnum_experts_per_tok: 2\nmoe_intermediate_size: 8\nnorm_topk_prob: true\n"
+    "decoder_sparse_step: 1\nmlp_only_layers: []\ntie_word_embeddings: false\n";
+
 // kFourSteps but for the flags that differ.
 const Words kTwoProcesses =
     Words{"train", "--data-path", "data", "--seq-length", "16", "--model-config", "model.yaml"} + kSharded +
@@ -223,6 +229,49 @@ TEST_F(MpiJob, WithDifferentFlagsIsRefusedBeforeItsFirstStep) {
                     kTwoProcesses + Words{"--kernels", "pytorch", "--use-flash-attn"},
                     "--use-flash-attn: rank 0 has none, rank 1 has the flag");
   expect_difference(kTwoProcesses + Words{"--save", "out"}, kTwoProcesses, "--save: rank 0 has out, rank 1 has none");
+}
+
+// What ranks share decides which groups there are: no rank waits in one that the other does not make.
+TEST_F(MpiJob, WithOtherDegreesIsRefusedBeforeItsFirstStep) {
+  folder.write("model.yaml", kMoeModel);
+  const std::string sharding = folder.read("fsdp2.yaml");
+  const auto with = [&](const std::string& name, const std::string& keys, const Words& more = {}) {
+    folder.write(name, sharding + keys);
+    return with_value(kTwoProcesses, "--fsdp2-config-path", name) + Words{"--global-batch-size", "4"} + more;
+  };
+  const std::string experts = "moe_modules: [\"model.layers.{*}.mlp.experts\"]\nexpert_parallel_size: ";
+  const std::string file = "fsdp2_config.yaml ";
+  expect_difference(with("e1.yaml", experts + "1\n"), with("e2.yaml", experts + "2\n"),
+                    file + "expert_parallel_size: rank 0 has 1, rank 1 has 2");
+  expect_difference(with("r1.yaml", ""), with("r2.yaml", "ring_attention_size: 2\n"),
+                    file + "ring_attention_size: rank 0 has 1, rank 1 has 2");
+  expect_difference(with("r2.yaml", "ring_attention_size: 2\n"), with("u2.yaml", "ulysses_parallel_size: 2\n"),
+                    file + "ulysses_parallel_size: rank 0 has 1, rank 1 has 2; " + file +
+                        "ring_attention_size: rank 0 has 2, rank 1 has 1");
+  const Words all = with("all.yaml", ""), none = with("none.yaml", "");
+  folder.write("none.yaml", "sharding_size: 1\n" + sharding.substr(sharding.find('\n') + 1));
+  expect_difference(all, none, file + "sharding_size: rank 0 has 2, rank 1 has 1");
+  expect_difference(with("f.yaml", "", {"--context-parallel-size", "2"}), with("f.yaml", ""),
+                    "--context-parallel-size: rank 0 has 2, rank 1 has none; " + file +
+                        "ring_attention_size: rank 0 has 2, rank 1 has 1");
+}
+
+// Four ranks share experts and sequences in pairs; the launcher ends the others.
+TEST_F(MpiJob, WhoseRanksShareExpertsAndSequencesEndsWithOneThatIsKilled) {
+  folder.write("model.yaml", kMoeModel);
+  folder.write("fsdp2.yaml", folder.read("fsdp2.yaml") +
+                                 "expert_parallel_size: 2\nmoe_modules: [\"model.layers.{*}.mlp.experts\"]\n"
+                                 "ring_attention_size: 2\n");
+  const Words four{SHARDLOOM_MPIRUN, "-n", "4", "--oversubscribe", "--bind-to", "none"};
+  StartedProgram mpirun = folder.start(with_value(kFourSteps, "--train-iters", "1000000"), four);
+  ASSERT_TRUE(mpirun.wait_for_steps("metrics.jsonl", 3));
+  const auto ranks = children_of(mpirun.pid());
+  ASSERT_EQ(ranks.size(), 4U);
+  ASSERT_EQ(::kill(ranks[1], SIGKILL), 0);
+  const Outcome outcome = mpirun.end();
+  EXPECT_NE(outcome.exit_code, 0);
+  EXPECT_NE(outcome.exit_code, 124) << "it hung: " << outcome.err;
+  EXPECT_THAT(outcome.err + outcome.out, HasSubstr("signal 9"));
 }
 
 TEST_F(MpiJob, WhereOneRankLoadsOrSavesOtherwiseItIsRefusedBeforeItsFirstStep) {

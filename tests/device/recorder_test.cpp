@@ -105,13 +105,14 @@ TEST(Recorder, SaysWhatKindOfWorkACollectiveIs) {
   const std::vector<int> pair{0, 1}, alone{0};
   for (const std::vector<int>* ranks : {&pair, &alone}) {
     StreamItem item{"rs", "", {.unit = Unit::kLink}, [] {}};
-    item.collective = Collective{CollectiveKind::kReduceScatter, 64, ranks};
+    item.collective = Collective{CollectiveKind::kReduceScatter, 64, ranks, "dp_shard"};
     rank.device().stream(StreamId::kReduceScatter).submit(std::move(item));
   }
   const Recording recording = recorder.recording();
   EXPECT_EQ(recording.entries[0].kind, EntryKind::kCollective);
   EXPECT_EQ(recording.entries[0].cost.work, WorkKind::kReduceScatter);
   EXPECT_THAT(recording.group(recording.entries[0].group), ElementsAre(0, 1));
+  EXPECT_EQ(recording.text(recording.entries[0].axis), "dp_shard");
   EXPECT_EQ(recording.entries[1].kind, EntryKind::kCopy) << "of one rank";
   EXPECT_EQ(recording.entries[1].cost.work, WorkKind::kReduceScatter);
 }

@@ -2,7 +2,7 @@
 # Two hosts on one machine: network namespaces with host names of their own, joined by one link of 10.77.0.0/24.
 #   two_hosts.sh up | down            makes them; removes them
 #   two_hosts.sh cut | mend           takes the link away while something runs; brings it back
-#   two_hosts.sh run PROGRAM ARGS...  as two MPI ranks, one on each host; LOOM_MPIRUN_ARGS: more words for mpirun
+#   two_hosts.sh run PROGRAM ARGS...  as MPI ranks, LOOM_RANKS_PER_HOST on each host (1); LOOM_MPIRUN_ARGS: more words for mpirun
 # Needs root and iproute2. LOOM_HOSTS names the pair (default loom), so that two may stand side by side.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -46,12 +46,13 @@ case "${1:-}" in
     shift
     scratch=$(mktemp -d)
     trap 'rm -rf "$scratch"' EXIT
-    printf '10.77.0.1 slots=1\n10.77.0.2 slots=1\n' > "$scratch/hosts"
+    ranks=${LOOM_RANKS_PER_HOST:-1}
+    printf '10.77.0.1 slots=%d\n10.77.0.2 slots=%d\n' "$ranks" "$ranks" > "$scratch/hosts"
     printf '#!/usr/bin/env bash\nLOOM_HOSTS=%q exec %q agent "$@"\n' "$pair" "$here/two_hosts.sh" > "$scratch/agent"
     chmod +x "$scratch/agent"
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_WAIT_POLICY=passive
     # shellcheck disable=SC2086  # LOOM_MPIRUN_ARGS are words
-    ip netns exec "$a" unshare -u bash -c 'hostname hosta; exec "$@"' -- mpirun --hostfile "$scratch/hosts" -n 2 \
+    ip netns exec "$a" unshare -u bash -c 'hostname hosta; exec "$@"' -- mpirun --hostfile "$scratch/hosts" -n $((2 * ranks)) \
       --mca plm_rsh_agent "$scratch/agent" --mca btl tcp,self,vader --mca btl_tcp_if_include 10.77.0.0/24 \
       --mca oob_tcp_if_include 10.77.0.0/24 --bind-to none -x OMP_WAIT_POLICY ${LOOM_MPIRUN_ARGS:-} "$@"
     ;;

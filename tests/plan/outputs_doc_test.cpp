@@ -74,6 +74,7 @@ StepEstimate full_plan() {
   plan.memory.flushes.resize(1);
   plan.memory.pools.resize(1);
   plan.communication.resize(1);
+  plan.volume.resize(1);
   plan.time.phases.resize(1);
   plan.swaps.resize(1);
   return plan;

@@ -37,11 +37,13 @@ struct Process {
   TrainSections arguments;
   std::int64_t width = 4;
   std::int64_t first_id = 0;
+  std::vector<sharding::ConfigEntry> sharding = {};  // what the file means
 
   std::vector<comm::SaidEntry> entries() const {
     const PretrainCallbacks callbacks{
         .model_provider = [this](const TrainArguments&) { return std::make_shared<OneLayer>(width); }};
     TrainingInputs inputs;
+    if (!sharding.empty()) inputs.fsdp2.emplace().entries = sharding;
     inputs.objective.loaders.train = [this](std::span<const std::int64_t> samples) {
       const Tensor ids = Tensor::host({static_cast<std::int64_t>(samples.size())}, DType::kI64, "ids");
       for (std::size_t i = 0; i < samples.size(); ++i) ids.data<std::int64_t>()[i] = samples[i] + first_id;
@@ -123,6 +125,16 @@ TEST(SameJob, ComparesTheModelsConfigurationByValue) {
   EXPECT_THAT(ends(first, second), Each(in_frame("model eps: rank 0 has 1e-06, rank 1 has 1e-05")));
   second.arguments.model.model_config = test::write_file(folder / "d.yaml", head + "eps: 1e-6\nact: \"a\\tb\\nc\"\n");
   EXPECT_THAT(ends(first, second), Each(in_frame("model act: rank 0 has \"silu\", rank 1 has \"a\\tb\\nc\"")));
+}
+
+TEST(SameJob, ComparesWhatTheShardingFileMeans) {
+  Process first = common(), second = common();
+  first.sharding = {{"ring_attention_size", "2"}, {"sub_modules_to_wrap", "layers.0", true}};
+  second.sharding = {{"ring_attention_size", "1"}, {"sub_modules_to_wrap", "layers.1", true}};
+  EXPECT_THAT(ends(first, second),
+              Each(in_frame("fsdp2_config.yaml ring_attention_size: rank 0 has 2, rank 1 has 1; "
+                            "fsdp2_config.yaml sub_modules_to_wrap: rank 0 lists 'layers.0', rank 1 does not; "
+                            "fsdp2_config.yaml sub_modules_to_wrap: rank 1 lists 'layers.1', rank 0 does not")));
 }
 
 TEST(SameJob, ComparesTheTokenizersBytes) {

@@ -194,7 +194,8 @@ class Muon::Round {
                    matrices_.front().path(),
                    {.link_bytes = received, .unit = device::Unit::kLink},
                    device().dry_run() ? nullptr : work(to_owners),
-                   device::Collective{device::CollectiveKind::kAllToAll, std::max(sent, largest), &ranks_->ranks()}});
+                   device::Collective{device::CollectiveKind::kAllToAll, std::max(sent, largest), &ranks_->ranks(),
+                                      ranks_->name()}});
     return stream.record();
   }
 

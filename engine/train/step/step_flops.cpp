@@ -23,8 +23,10 @@ void StepFlops::begin_step(std::int64_t) {
 
 void StepFlops::end_step(std::int64_t step) {
   if (!recorder_) return;
-  per_step_ = model_flops(recorder_->recording());
+  const device::Recording recording = recorder_->recording();
   recorder_.reset();
+  per_step_ = model_flops(recording);
+  if (also_) also_(recording);
   if (per_step_ > 0) return;
   raise<Error>(
       "--log-throughput counts the FLOPs of matrix products and attention, and the forward of iteration {} has none; "

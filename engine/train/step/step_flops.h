@@ -5,8 +5,10 @@
 // Threads  the rank's host thread.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 #include "engine/device/recorder.h"
 #include "engine/train/step/step_observer.h"
@@ -21,6 +23,9 @@ double model_flops(const device::Recording& recording);
 // Records the first step that it observes, on the rank of this thread.
 class StepFlops final : public StepObserver {
  public:
+  // `also` gets that recording too, at the end of the step.
+  explicit StepFlops(std::function<void(const device::Recording&)> also = nullptr) : also_(std::move(also)) {}
+
   void begin_step(std::int64_t step) override;
   // Throws Error if the forward ran no matrix product and no attention: --log-throughput has nothing to count.
   void end_step(std::int64_t step) override;
@@ -29,6 +34,7 @@ class StepFlops final : public StepObserver {
   double per_step() const { return per_step_; }
 
  private:
+  const std::function<void(const device::Recording&)> also_;
   std::optional<device::Recorder> recorder_;
   double per_step_ = 0;
 };

@@ -1,0 +1,176 @@
+#include "sharding/predicted_volume.h"
+
+#include <algorithm>
+#include <charconv>
+#include <fmt/format.h>
+
+#include "engine/core/rounding.h"
+#include "engine/dist/context_attention.h"
+#include "sharding/expert/expert_module.h"
+#include "sharding/fully_shard.h"
+
+namespace loom::sharding {
+namespace {
+
+class Volumes {
+ public:
+  void add(const comm::Axis& axis, std::int64_t bytes) { add(axis.name(), axis.size(), bytes); }
+  void add(const dist::Channel& channel, std::int64_t bytes) { add(channel.ranks->name(), channel.size(), bytes); }
+  void add(const std::string& axis, std::int64_t ranks, std::int64_t bytes) {
+    if (ranks == 1 || bytes == 0) return;
+    auto at = std::ranges::find(all_, axis, &AxisVolume::axis);
+    if (at == all_.end()) at = all_.insert(at, {.axis = axis, .ranks = ranks});
+    at->predicted_bytes += bytes;
+  }
+  std::vector<AxisVolume> take() { return std::move(all_); }
+
+ private:
+  std::vector<AxisVolume> all_;
+};
+
+// --- FSDP
+
+// This rank's part of what a group gathers, and of what it reduces.
+struct GroupBytes {
+  std::int64_t gathered = 0;
+  std::int64_t reduced = 0;
+};
+
+GroupBytes bytes_of(const ParamGroup& group) {
+  GroupBytes bytes;
+  for (const auto& param : group.params()) {
+    bytes.gathered += param->gather_input_bytes();
+    if (!param->requires_grad()) continue;
+    const DType dtype = param->reduce_dtype().value_or(param->compute_dtype());
+    bytes.reduced += param->padded_shard_elems() * element_bytes(dtype);
+  }
+  return bytes;
+}
+
+void add_group(Volumes& volumes, const ParamGroup& group, bool has_backward, std::int64_t micro_batches) {
+  const auto [gathered, reduced] = bytes_of(group);
+  const comm::Axis &shard = group.axes().shard, &replicate = group.axes().replicate;
+  const std::int64_t n = shard.size(), m = replicate.size();
+  const GroupSwitches& switches = group.switches();
+  volumes.add(shard, micro_batches * (n - 1) * gathered);
+  if (has_backward && switches.unshard_in_backward && switches.reshard_after_forward.frees()) {
+    if (const auto k = switches.reshard_after_forward.ranks()) {
+      volumes.add("post_forward", *k, micro_batches * (*k - 1) * (n * gathered / *k));
+    } else {
+      volumes.add(shard, micro_batches * (n - 1) * gathered);
+    }
+  }
+  volumes.add(shard, micro_batches * (n - 1) * reduced);
+  volumes.add(replicate, micro_batches * (2 * (m - 1) * reduced / m));
+}
+
+// A frozen group is gathered in backward where gradients pass through it: behind a trained one.
+void add_groups(Volumes& volumes, nn::Module& model, std::int64_t micro_batches) {
+  bool trains = false;
+  for (const FsdpState* state : FsdpState::collect(model)) {
+    const ParamGroup* group = state->group();
+    if (group == nullptr) continue;
+    const bool own = std::ranges::any_of(group->params(), [](const auto& param) { return param->requires_grad(); });
+    add_group(volumes, *group, own || trains, micro_batches);
+    trains = trains || (own && !state->is_root());
+  }
+}
+
+// --- Recompute
+
+bool is_inside(std::string_view path, std::string_view outer) {
+  return outer.empty() || (path.starts_with(outer) && (path.size() == outer.size() || path[outer.size()] == '.'));
+}
+
+// Whether the choice's `layers` layers, of which the path names the first, hold the module.
+bool has_layer_of(const RecomputedModule& choice, std::string_view path) {
+  const std::size_t dot = choice.path.rfind('.');
+  const std::string list = choice.path.substr(0, dot);
+  const int first = std::stoi(choice.path.substr(dot + 1));
+  for (int layer = first; layer < first + choice.layers; ++layer) {
+    if (is_inside(path, fmt::format("{}.{}", list, layer))) return true;
+  }
+  return false;
+}
+
+bool runs_again(std::span<const RecomputedModule> recomputed, std::string_view path) {
+  return std::ranges::any_of(recomputed, [&](const RecomputedModule& choice) {
+    if (choice.part != RecomputedPart::kWhole) return false;
+    return choice.layers > 1 ? has_layer_of(choice, path) : is_inside(path, choice.path);
+  });
+}
+
+bool core_runs_again(std::span<const RecomputedModule> recomputed, std::string_view path) {
+  return std::ranges::any_of(recomputed, [&](const RecomputedModule& choice) {
+    return choice.part == RecomputedPart::kCoreAttention && is_inside(path, choice.path);
+  });
+}
+
+// --- Tokens
+
+// What a module's exchanges depend on beside itself.
+struct Exchanged {
+  Volumes& volumes;
+  std::span<const RecomputedModule> recomputed;
+  std::int64_t micro_batches;
+  std::int64_t tokens;  // of this rank in a micro-batch
+  std::int64_t x;       // bytes of an element of activations
+};
+
+void add_attention(const Exchanged& of, const std::string& path, const dist::ContextSlot& slot) {
+  const dist::Context& context = *slot.context;
+  const std::int64_t u = context.ulysses.size(), r = context.ring.size();
+  const std::int64_t queries = of.tokens * slot.heads * slot.head_dim;
+  const std::int64_t keys = of.tokens * std::max(slot.kv_heads, u) * slot.head_dim;
+  const bool again = runs_again(of.recomputed, path), core_again = !again && core_runs_again(of.recomputed, path);
+  const std::int64_t forwards = again || core_again ? 2 : 1;
+  // The core alone stops before it gives heads back.
+  const std::int64_t exchanged = (forwards + 1) * (2 * queries + 2 * keys) - (core_again ? queries : 0);
+  of.volumes.add(context.ulysses, of.micro_batches * of.x * exchanged / u * (u - 1));
+  const std::int64_t block = 2 * keys * of.x, sums = 2 * keys * std::max<std::int64_t>(of.x, 4);
+  const std::int64_t gradients = context.keys == dist::RingKeys::kGathered ? 0 : r * sums;
+  of.volumes.add(context.ring, of.micro_batches * ((forwards + 1) * (r - 1) * block + gradients));
+}
+
+void add_experts(const Exchanged& of, const std::string& path, const ExpertModule& module, const comm::Axis& axis) {
+  const std::int64_t e = axis.size();
+  const std::int64_t forwards = runs_again(of.recomputed, path) ? 2 : 1;
+  const std::int64_t rows = of.tokens * module.choices() * module.row_elems() * of.x;
+  const std::int64_t counts = static_cast<std::int64_t>(sizeof(std::int64_t)) * module.expert_count() * (e - 1);
+  of.volumes.add(axis, of.micro_batches * ((forwards + 1) * (2 * rows * (e - 1) / e) + forwards * counts));
+}
+
+dist::ContextDegrees degrees_of(const FullyShardOptions& options) {
+  return options.context ? options.context->degrees() : dist::ContextDegrees{};
+}
+
+// Of activations: the dtype of compute.
+DType activation_dtype(nn::Module& model, const FullyShardOptions& options) {
+  if (options.policy.param_dtype) return *options.policy.param_dtype;
+  const auto slots = model.named_slots();
+  return slots.empty() ? DType::kF32 : slots.front().second->value.dtype();
+}
+
+}  // namespace
+
+std::vector<AxisVolume> predicted_volume(nn::Module& model, std::span<const RecomputedModule> recomputed,
+                                         const StepShape& shape) {
+  Volumes volumes;
+  const FsdpState* root = FsdpState::of(model);
+  if (root == nullptr) return {};
+  add_groups(volumes, model, shape.micro_batches);
+  const FullyShardOptions& options = root->options();
+  const dist::ContextDegrees degrees = degrees_of(options);
+  const std::int64_t length = round_up(shape.tokens, dist::length_unit(degrees));
+  const Exchanged exchanged{volumes, recomputed, shape.micro_batches, shape.rows * length / degrees.ranks(),
+                            element_bytes(activation_dtype(model, options))};
+  for (auto& [path, module] : model.named_modules()) {
+    const auto slot = module->attachment<dist::ContextSlot>();
+    if (slot != nullptr && slot->context != nullptr && slot->heads > 0) add_attention(exchanged, path, *slot);
+    const auto* experts = dynamic_cast<const ExpertModule*>(module);
+    if (experts != nullptr && options.expert_axes) add_experts(exchanged, path, *experts, *options.expert_axes->parts);
+  }
+  return volumes.take();
+}
+
+}  // namespace loom::sharding

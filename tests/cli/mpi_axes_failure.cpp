@@ -1,0 +1,39 @@
+// Four processes that train; 0 and 1 share experts or a sequence, and rank 1 fails in the way that the arguments name;
+// tests/comm/expect_failure.cmake checks how the job ends.
+//   mpi_axes_failure experts|ring throw|die|kill|stall
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <thread>
+
+#include "engine/core/error.h"
+#include "engine/launch/run_ranks.h"
+#include "tests/cli/failing_axes.h"
+
+namespace {
+
+void fail_as(const std::string& way) {
+  using namespace loom;
+  if (way == "throw") raise<DeviceError>("no room");
+  if (way == "die") _exit(3);
+  if (way == "kill") ::raise(SIGKILL);
+  std::this_thread::sleep_for(std::chrono::minutes(10));
+}
+
+}  // namespace
+
+int main(int, char** argv) {
+  using namespace loom;
+  const std::string shared = argv[1], way = argv[2];
+  std::string folder = "/tmp/axes_failure_XXXXXX";
+  if (::mkdtemp(folder.data()) == nullptr) return 1;
+  test::FailingAxes job(shared == "ring" ? test::kRing : test::kExperts, 4, folder, test::FailingAxes::Where::kForward,
+                        [&] { fail_as(way); });
+  std::filesystem::remove_all(folder);
+  const comm::CommOptions options{.timeout = way == "stall" ? std::chrono::seconds(3) : std::chrono::minutes(1)};
+  launch::run_mpi_rank(options, [&](RankContext& context, comm::World& world) {
+    job.run(context, world, device::ExecutorKind::kThreaded);
+  });
+  return 0;
+}
