@@ -12,8 +12,8 @@
 namespace loom::sharding {
 namespace {
 
-constexpr std::array<std::string_view, 7> kOrder{"dp_shard", "post_forward", "dp_replicate", "efsdp",
-                                                 "ep",       "ring",         "ulysses"};
+constexpr std::array<std::string_view, 9> kOrder{"dp_shard", "post_forward", "dp_replicate", "efsdp",    "ep",
+                                                 "ring",     "ulysses",      "tp",           "tp_copies"};
 
 void add_recorded(std::vector<AxisVolume>& volumes, const device::Recording& recording) {
   for (const device::Entry& entry : recording.entries) {

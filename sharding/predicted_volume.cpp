@@ -8,6 +8,7 @@
 #include "engine/dist/context_attention.h"
 #include "sharding/expert/expert_module.h"
 #include "sharding/fully_shard.h"
+#include "sharding/tensor/share_matrices.h"
 
 namespace loom::sharding {
 namespace {
@@ -135,9 +136,65 @@ void add_attention(const Exchanged& of, const std::string& path, const dist::Con
 void add_experts(const Exchanged& of, const std::string& path, const ExpertModule& module, const comm::Axis& axis) {
   const std::int64_t e = axis.size();
   const std::int64_t forwards = runs_again(of.recomputed, path) ? 2 : 1;
+  if (module.gathers_tokens()) {
+    const std::int64_t hidden = of.tokens * module.row_elems() * of.x, weights = of.tokens * module.choices() * of.x;
+    const std::int64_t choices = of.tokens * module.choices() * static_cast<std::int64_t>(sizeof(std::int64_t));
+    return of.volumes.add(
+        axis, of.micro_batches * (e - 1) * (forwards * (hidden + weights + choices + hidden) + 2 * hidden + weights));
+  }
   const std::int64_t rows = of.tokens * module.choices() * module.row_elems() * of.x;
   const std::int64_t counts = static_cast<std::int64_t>(sizeof(std::int64_t)) * module.expert_count() * (e - 1);
   of.volumes.add(axis, of.micro_batches * ((forwards + 1) * (2 * rows * (e - 1) / e) + forwards * counts));
+}
+
+// Blocks that end in the last operator of what runs again: nothing needs their sum there.
+bool ends_early(std::span<const RecomputedModule> recomputed, std::string_view path) {
+  return std::ranges::any_of(recomputed, [&](const RecomputedModule& choice) {
+    if (choice.use_reentrant || choice.part != RecomputedPart::kWhole || !is_inside(path, choice.path)) return false;
+    return path == choice.path || path.ends_with(".mlp");
+  });
+}
+
+// Of `exchanged` per forward and `back` in backward, in units of the part of a rank's hidden states that others have.
+struct TensorUnits {
+  std::int64_t enter = 0, leave = 0, back = 0;
+};
+
+void add_tensor(const Exchanged& of, const TensorShares& shares, nn::Module& model, const comm::Axis& axis) {
+  const SharedMatrices& matrices = shares.matrices;
+  const std::int64_t t = axis.size();
+  const Shape& table = model.find(matrices.embedding)->own_parameters().front()->shard.global_shape;
+  const std::int64_t unit = of.tokens * table[1] * of.x * (t - 1) / t;
+  const auto add_units = [&](std::int64_t units) { of.volumes.add(axis, of.micro_batches * units * unit); };
+  const auto add_modules = [&](const std::vector<std::string>& paths, const TensorUnits& units) {
+    for (const std::string& path : paths) {
+      const bool again = runs_again(of.recomputed, path);
+      const std::int64_t leaves = again && !ends_early(of.recomputed, path) ? 2 : 1;
+      add_units((again ? 2 : 1) * units.enter + leaves * units.leave + units.back);
+    }
+  };
+  const bool sequence = matrices.sequence_parallel;
+  add_modules(shares.blocks, sequence ? TensorUnits{1, 1, 2} : TensorUnits{0, 2, 2});
+  if (!sequence) add_modules(matrices.tokens, {0, 1, 1});
+  add_units(2);  // the embedding: summed; or scattered, and gathered in backward
+  add_units(2);  // the output layer's input: gathered and scattered back, or its gradient summed
+  const std::int64_t logits = of.tokens * table[0] * of.x * (t - 1) / t;
+  const std::int64_t statistics = 3 * of.tokens * std::max<std::int64_t>(of.x, 4) * 2 * (t - 1) / t;
+  of.volumes.add(axis, of.micro_batches * (matrices.loss_parallel ? statistics : logits));
+}
+
+// Gradients that are summed over the ranks that share matrices, once a step.
+void add_partial_gradients(Volumes& volumes, nn::Module& model, const TensorShares& shares) {
+  for (FsdpState* state : FsdpState::collect(model)) {
+    if (state->group() == nullptr) continue;
+    for (const auto& param : state->group()->params()) {
+      const auto found = shares.shares.find(param->home().slots.front());
+      if (found == shares.shares.end() || found->second.sums == nullptr || !param->requires_grad()) continue;
+      const comm::ProcessGroup& ranks = *found->second.sums;
+      const std::int64_t bytes = param->shard_elems() * element_bytes(param->original_dtype());
+      volumes.add(ranks.name(), ranks.size(), 2 * (ranks.size() - 1) * bytes / ranks.size());
+    }
+  }
 }
 
 dist::ContextDegrees degrees_of(const FullyShardOptions& options) {
@@ -164,6 +221,10 @@ std::vector<AxisVolume> predicted_volume(nn::Module& model, std::span<const Reco
   const std::int64_t length = round_up(shape.tokens, dist::length_unit(degrees));
   const Exchanged exchanged{volumes, recomputed, shape.micro_batches, shape.rows * length / degrees.ranks(),
                             element_bytes(activation_dtype(model, options))};
+  if (const auto shares = model.attachment<TensorShares>()) {
+    add_tensor(exchanged, *shares, model, *options.axes.parts);
+    if (!options.cpu_offload) add_partial_gradients(volumes, model, *shares);
+  }
   for (auto& [path, module] : model.named_modules()) {
     const auto slot = module->attachment<dist::ContextSlot>();
     if (slot != nullptr && slot->context != nullptr && slot->heads > 0) add_attention(exchanged, path, *slot);

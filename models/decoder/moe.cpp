@@ -95,6 +95,7 @@ class Experts final : public NamedModule, public sharding::ExpertModule {
   std::int64_t expert_count() const override { return num_experts_; }
   std::int64_t choices() const override { return moe_.num_experts_per_tok; }
   std::int64_t row_elems() const override { return hidden_size_; }
+  bool gathers_tokens() const override { return gather_.has_value(); }
   void share_experts(const comm::Axis& axis, const std::string& path, const sharding::ExpertSharing& sharing) override {
     if (axis.size() == 1) return;
     if (sharing.dispatcher == sharding::TokenDispatcher::kAllGather) {

@@ -22,6 +22,8 @@ class ExpertModule {
   virtual std::int64_t expert_count() const = 0;
   // How many experts a token goes to, and the elements that travel for each of them.
   virtual std::int64_t choices() const = 0;
+  // Whether all tokens go to all ranks.
+  virtual bool gathers_tokens() const { return false; }
   virtual std::int64_t row_elems() const = 0;
   // From now on rank r of the axis, of e ranks, has experts [r E / e, (r + 1) E / e), and computes them for the tokens
   // of all ranks of the axis. The caller has cut the parameters. e divides E. Before the first forward. `path` is the

@@ -297,7 +297,10 @@ void share_matrices(nn::Module& model, const SharedMatrices& matrices, const std
   take_whole_input(output, *shared, matrices.output);
   std::vector<std::string> partial(blocks.begin(), blocks.end());
   partial.insert(partial.end(), matrices.tokens.begin(), matrices.tokens.end());
-  model.attach(std::make_shared<TensorShares>(cutter.shares(partial, expert_paths)));
+  auto shares = std::make_shared<TensorShares>(cutter.shares(partial, expert_paths));
+  shares->matrices = matrices;
+  shares->blocks.assign(blocks.begin(), blocks.end());
+  model.attach(std::move(shares));
   if (matrices.loss_parallel) model.attach(std::make_shared<nn::OwnLoss>());
   for (auto& [path, module] : model.named_modules()) {
     const auto slot = module->attachment<dist::TensorSlot>();

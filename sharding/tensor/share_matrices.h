@@ -42,6 +42,8 @@ struct TensorShares {
     std::shared_ptr<comm::ProcessGroup> sums = nullptr;  // over which gradients are summed; null: they are alike
   };
   std::unordered_map<const nn::ParamSlot*, Share> shares;
+  SharedMatrices matrices;
+  std::vector<std::string> blocks;  // with colwise layers right below
 };
 
 // Of `config` and the model's plan, checked. Before anything is allocated.

@@ -103,6 +103,13 @@ INSTANTIATE_TEST_SUITE_P(
              kShards + "ring_attention_size: 2\nulysses_parallel_size: 2\n",
              {"dp_shard", "ring", "ulysses"},
              1},
+        Case{"GatheredTokens",
+             kShards + kSharedExperts + "moe_token_dispatcher_type: allgather\n",
+             {"dp_shard", "efsdp", "ep"}},
+        Case{"Tensor", kShards + "tensor_parallel_size: 2\n", {"dp_shard", "tp"}, 2},
+        Case{"TensorWithLogits", kShards + "tensor_parallel_size: 2\nloss_parallel: false\n", {"dp_shard", "tp"}, 2},
+        Case{"Sequence", kShards + "tensor_parallel_size: 2\nsequence_parallel: true\n", {"dp_shard", "tp"}, 2},
+        Case{"Copies", "sharding_size: 1\ntensor_parallel_size: 4\n", {"tp", "tp_copies"}, 1},
         Case{"All", kShards + kSharedExperts + "ring_attention_size: 2\n", {"dp_shard", "efsdp", "ep", "ring"}, 2}),
     [](const auto& info) { return info.param.name; });
 

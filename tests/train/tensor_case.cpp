@@ -49,10 +49,13 @@ std::vector<std::string> last_names(const std::vector<std::string>& paths) {
 
 TensorCase read_tensor(const CaseJson& curve) {
   TensorCase c;
-  c.sequence_parallel = curve.at("sequence_parallel");
-  c.loss_parallel = curve.at("loss_parallel");
-  c.compares = true;
-  c.collectives = curve.at("collectives_of_step_2");
+  c.sequence_parallel = curve.value("sequence_parallel", false);
+  c.loss_parallel = curve.value("loss_parallel", false);
+  c.compares = curve.contains("collectives_of_step_2");
+  if (c.compares) c.collectives = curve.at("collectives_of_step_2");
+  if (curve.contains("steps") && !(curve.at("steps") == curve.at("curve").size())) {
+    config_error("steps is {}, which is not the length of the curve", curve.at("steps").dump());
+  }
   const CaseJson plan = curve.at("tensor_parallel");
   const auto columns = plan.at("columns").get<std::vector<std::string>>();
   const auto rows = plan.at("rows").get<std::vector<std::string>>();
