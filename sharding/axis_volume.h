@@ -3,6 +3,7 @@
 // Letters   a group of parameters: P bytes gathered, G bytes of gradients, N ranks shard and M have copies. E experts
 //           that e ranks share, k of them a token, rows of h elements. A ring of r ranks and u of Ulysses; T tokens of
 //           a rank in a micro-batch; a heads, g of keys and values (u where u is more), of d elements. x bytes each.
+//
 // A micro-batch; each rank of an axis sends as much:
 //
 //   dp_shard      forward P (N-1)/N, again in backward where forward freed the group (over `post_forward`, of k ranks:

@@ -1,10 +1,9 @@
 // Four processes that train; 0 and 1 share experts or a sequence, and rank 1 fails in the way that the arguments name;
 // tests/comm/expect_failure.cmake checks how the job ends.
-//   mpi_axes_failure experts|ring throw|die|kill|stall
+//   mpi_axes_failure experts|ring throw|die|kill|stall FOLDER   each process has its files in a folder below FOLDER
 #include <unistd.h>
 
 #include <csignal>
-#include <cstdlib>
 #include <thread>
 
 #include "engine/core/error.h"
@@ -26,11 +25,11 @@ void fail_as(const std::string& way) {
 int main(int, char** argv) {
   using namespace loom;
   const std::string shared = argv[1], way = argv[2];
-  std::string folder = "/tmp/axes_failure_XXXXXX";
-  if (::mkdtemp(folder.data()) == nullptr) return 1;
+  const auto rank = launch::Start::detect().rank();
+  const std::filesystem::path folder = std::filesystem::path(argv[3]) / fmt::to_string(rank.value_or(0));
+  std::filesystem::create_directories(folder);
   test::FailingAxes job(shared == "ring" ? test::kRing : test::kExperts, 4, folder, test::FailingAxes::Where::kForward,
                         [&] { fail_as(way); });
-  std::filesystem::remove_all(folder);
   const comm::CommOptions options{.timeout = way == "stall" ? std::chrono::seconds(3) : std::chrono::minutes(1)};
   launch::run_mpi_rank(options, [&](RankContext& context, comm::World& world) {
     job.run(context, world, device::ExecutorKind::kThreaded);

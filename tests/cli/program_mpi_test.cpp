@@ -252,7 +252,7 @@ TEST_F(MpiJob, WithOtherDegreesIsRefusedBeforeItsFirstStep) {
   folder.write("none.yaml", "sharding_size: 1\n" + sharding.substr(sharding.find('\n') + 1));
   expect_difference(all, none, file + "sharding_size: rank 0 has 2, rank 1 has 1");
   expect_difference(with("f.yaml", "", {"--context-parallel-size", "2"}), with("f.yaml", ""),
-                    "--context-parallel-size: rank 0 has 2, rank 1 has none; " + file +
+                    "--context-parallel-size: rank 0 has 2, rank 1 has 0; " + file +
                         "ring_attention_size: rank 0 has 2, rank 1 has 1");
 }
 

@@ -118,11 +118,10 @@ std::int64_t received(const StepEstimate& plan, const std::string& axis) {
   return at == plan.volume.end() ? 0 : at->received_bytes;
 }
 
-// Every parameter is gathered for forward and for backward and reduced, 3/4 of it each time; the root's norm stays
-// gathered.
+// Every parameter is gathered for forward and for backward and reduced, 3/4 of it each time.
 TEST(PlanVolume, OfFsdpIsThreeTimesTheParameters) {
   const StepEstimate plan = planned(job(kShards));
-  EXPECT_EQ(received(plan, "dp_shard"), (3 * plan.parameters - kHidden) * kFloat * 3 / 4);
+  EXPECT_EQ(received(plan, "dp_shard"), 3 * plan.parameters * kFloat * 3 / 4);
 }
 
 // Half of the rows go to the other rank and come back, in both directions.
@@ -157,7 +156,9 @@ TEST(PlanVolume, OfUnevenExpertsIsToldToBeUneven) {
 TEST(PlanVolume, IsATableOfTheText) {
   EXPECT_THAT(to_text(planned(job(kShards + kSharedExperts))),
               HasSubstr("\nby axis, received KiB        ranks   predicted    recorded\n"
-                        "  dp_shard                      4"));
+                        "  dp_shard                       4      101.11      101.11\n"
+                        "  efsdp                          2        9.00        9.00\n"
+                        "  ep                             2        8.06        8.06\n\n"));
 }
 
 }  // namespace
