@@ -15,16 +15,17 @@
 //   ring          B = 2 T g d x: forward B (r-1), backward as much and r B of gradients, in fp32 at least. Gathered
 //                 keys: forward B (r-1), backward as much.
 //
-//   tp            with H = T h x (t-1)/t: 4 H a block, 2 in forward and 2 in backward, and 2 H each for the embedding and
-//                 the output layer's input; 3 numbers of fp32 a token for the loss, all-reduced. Once a step gradients
-//                 that see a part of the work, as shards, all-reduced (of copies of key/value heads over tp_copies).
+//   tp            with H = T h x (t-1)/t: 4 H a block, 2 in forward and 2 in backward, and 2 H each for the embedding
+//                 and the output layer's input; 3 numbers of fp32 a token for the loss, all-reduced. Once a step
+//                 gradients that see a part of the work, as shards, all-reduced (over tp_copies: of key/value heads).
 //
-// Gathered tokens (moe_token_dispatcher_type allgather) over ep: (e-1) times all of a rank's tokens, choices and weights,
-// and results; backward tokens twice and weights. Recompute repeats what forward sends over ep, ulysses, ring and tp, not
-// the gathers of parameters.
+// Gathered tokens (moe_token_dispatcher_type allgather) over ep: (e-1) times all of a rank's tokens, choices, weights and
+// results; backward tokens twice and weights. Recompute repeats what forward sends over ep, ulysses, ring and tp, not the
+// gathers of parameters.
+//
 // Exact     for the tokens of StepShape and experts that get equal shares of them. Not predicted: gathers that are
-//           freed unused, trained parameters that get no gradient, an optimizer's exchange (Muon), and recompute
-//           inside recompute.
+//           freed unused, trained parameters that get no gradient, an optimizer's exchange (Muon), recompute
+//           inside recompute, and one that ends before the results of gathered tokens are summed.
 // Threads   the rank's host thread.
 #pragma once
 

@@ -57,8 +57,8 @@ struct ParallelOptions {
 
 // The keys of the job's file, with the places in it. Of a job that has one.
 sharding::Fsdp2Config read_sharding(const ParallelOptions& options);
-// Of `ranks`, those that read samples of their own: the ranks of one sequence, and of one matrix, read the same. All of them where the file
-// cannot be read, which read_sharding() reports, or their numbers do not divide.
+// Of `ranks`, those that read samples of their own: the ranks of one sequence, and of one matrix, read the same. All of
+// them where the file cannot be read, which read_sharding() reports, or their numbers do not divide.
 int data_ranks(const ParallelOptions& options, int ranks);
 // The name of that file in messages.
 std::string sharding_file(const ParallelOptions& options);

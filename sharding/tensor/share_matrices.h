@@ -6,11 +6,12 @@
 // Forward     a block's input is whole on all ranks, or gathered along the sequence; what rowwise layers give is
 //             all-reduced, or reduce-scattered along the sequence. The embedding has some ids of the vocabulary, the
 //             output layer too: with loss_parallel the cross-entropy is computed on parts of the logits.
-// Gradients   of parameters that are not cut and see a part of the work (norms on parts of a sequence, norms of a rank's
-//             heads, routers, copies of key/value heads) are partial: sum_partial_gradients() adds them up once a step.
+// Gradients   of parameters that are not cut and see a part of the work (norms on parts of a sequence, norms of a
+//             rank's heads, routers, copies of key/value heads) are partial: sum_partial_gradients() adds them up once a
+//             step.
 // Norms       count copies of a parameter once (TensorShares).
-// Errors      ConfigError for a model without a plan, heads that t does not divide, a vocabulary or an inner size that t
-//             does not divide, and modules that are no linear layers.
+// Errors      ConfigError for a model without a plan, heads that t does not divide, a vocabulary or an inner size that
+//             t does not divide, and modules that are no linear layers.
 // Source      Megatron-LM (column- and row-parallel layers, sequence parallelism), torch.distributed.tensor.parallel.
 #pragma once
 
@@ -49,8 +50,8 @@ struct TensorShares {
 // Of `config` and the model's plan, checked. Before anything is allocated.
 SharedMatrices shared_matrices(nn::Module& model, const Fsdp2Config& config);
 
-// Cuts the parameters and puts the communication around the modules. Before parameters are sharded. `expert_paths`: modules
-// whose experts have ranks of their own. Collective.
+// Cuts the parameters and puts the communication around the modules. Before parameters are sharded. `expert_paths`:
+// modules whose experts have ranks of their own. Collective.
 void share_matrices(nn::Module& model, const SharedMatrices& matrices, const std::vector<std::string>& expert_paths,
                     const comm::Axis& axis);
 

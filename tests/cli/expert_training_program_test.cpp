@@ -1,6 +1,6 @@
 // Promise: Megatron's losses of routers, the capacity of experts and the correction of choices do what their formulas
-//          say, alike on any ranks that share experts or sequences; loads and dropped choices are counted once, recompute
-//          or not; both dispatchers train the same model; a dispatch beside the shared expert changes no bit.
+//          say, alike on any ranks that share experts or sequences; loads and dropped choices are counted once,
+//          recompute or not; both dispatchers train the same model; a dispatch beside the shared expert changes no bit.
 // World:   the built program; small models with four experts of three families; 1, 2 and 4 ranks.
 #include <cmath>
 #include <gmock/gmock.h>

@@ -45,9 +45,9 @@ TEST(Foreign, WhatWasWrittenIsTakenNamedOrRefusedInTheTablesOrder) {
   EXPECT_THAT(written.without_effect, ElementsAre("--num-workers 4", "--use-mcore-models"));
   EXPECT_THAT(
       refused_foreign(written),
-      ElementsAre("--squared-relu is not built; write --swiglu, or nothing for GELU",
-                  "--nnodes is 2; ranks on several machines are started by an MPI launcher; write mpirun -n RANKS "
-                  "before the program, without --nnodes and --nproc-per-node"));
+      ElementsAre("--nnodes is 2; ranks on several machines are started by an MPI launcher; write mpirun -n RANKS "
+                  "before the program, without --nnodes and --nproc-per-node",
+                  "--squared-relu is not built; write --swiglu, or nothing for GELU"));
   EXPECT_THAT(refused_foreign({}), IsEmpty());
 }
 

@@ -90,7 +90,10 @@ TEST(OutputsPage, HasEveryKeyOfMetrics) {
   metrics.held_out_loss = 2.5;
   metrics.held_out_reports.emplace_back("NAME", 1.5);
   metrics.loss_is_scaled = metrics.skipped = true;
-  metrics.reports.emplace_back("NAME", 1.5);
+  metrics.expert_tokens = {1, 2};
+  for (const char* name : {"NAME", "expert_load_max_over_mean", "dropped_choices"}) {
+    metrics.reports.emplace_back(name, 1.5);
+  }
   const auto path = test::fresh_folder() / "metrics.jsonl";
   const auto layers = [] { return std::vector<train::LayerNorms>{{"NAME", 1.0, 2.0}}; };
   log::MetricsWriter(path, log::MetricsMode::kNew,

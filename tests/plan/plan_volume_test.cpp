@@ -103,9 +103,6 @@ INSTANTIATE_TEST_SUITE_P(
              kShards + "ring_attention_size: 2\nulysses_parallel_size: 2\n",
              {"dp_shard", "ring", "ulysses"},
              1},
-        Case{"GatheredTokens",
-             kShards + kSharedExperts + "moe_token_dispatcher_type: allgather\n",
-             {"dp_shard", "efsdp", "ep"}},
         Case{"Tensor", kShards + "tensor_parallel_size: 2\n", {"dp_shard", "tp"}, 2},
         Case{"TensorWithLogits", kShards + "tensor_parallel_size: 2\nloss_parallel: false\n", {"dp_shard", "tp"}, 2},
         Case{"Sequence", kShards + "tensor_parallel_size: 2\nsequence_parallel: true\n", {"dp_shard", "tp"}, 2},
@@ -128,6 +125,14 @@ TEST(PlanVolume, OfFsdpIsThreeTimesTheParameters) {
 TEST(PlanVolume, OfExpertsIsFourTimesTheRowsThatTravel) {
   const std::int64_t rows = kTokens * kChoices / 2, counts = kExperts * 8;
   EXPECT_EQ(received(planned(job(kShards + kSharedExperts)), "ep"), kLayers * (4 * rows * kHidden * kFloat + counts));
+}
+
+// The other rank's tokens, choices and weights, and its part of the results; in backward tokens twice, and weights.
+TEST(PlanVolume, OfGatheredTokensIsFourTimesTheTokens) {
+  const StepEstimate plan = planned(job(kShards + kSharedExperts + "moe_token_dispatcher_type: allgather\n"));
+  const std::int64_t hidden = kTokens * kHidden * kFloat, weights = kTokens * kChoices * kFloat;
+  EXPECT_EQ(received(plan, "ep"), kLayers * (4 * hidden + 2 * weights + kTokens * kChoices * 8));
+  for (const AxisVolume& volume : plan.volume) EXPECT_EQ(volume.predicted_bytes, volume.received_bytes) << volume.axis;
 }
 
 // Keys and values of 8 tokens, once in forward; in backward again, and their gradients twice.

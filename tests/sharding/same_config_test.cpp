@@ -111,7 +111,7 @@ TEST(SameConfig, ComparesEveryKeyTheReaderKnows) {
       "sub_modules_to_wrap: [layers.0]\nhook_modules: [layers.0]\nignored_modules: [layers.1]\nrecompute_modules: [layers.2]\n"
       "activation_offload_modules: [layers.2]\nchunk_mbs_modules: [layers.2]");
   ResolvedFsdp2Config plan = resolve_fsdp2(chain, all, 4, GatherLayout::kBuffered);
-  all.moe_modules = patterns_of(all.sub_modules_to_wrap);
+  all.moe_modules = all.colwise_parallel = all.rowwise_parallel = patterns_of(all.sub_modules_to_wrap);
   std::string known = message_of<ConfigError>([] { config("qqqqqqqqqqqqqqqqqqqq: 1"); });
   known = known.substr(known.find("the keys are "));
   for (const ConfigEntry& entry : effective_config(all, plan)) {

@@ -1,4 +1,6 @@
-// training_parity DIR [--mesh dp_replicate=M,dp_shard=N,ring=R,ulysses=U,tp=T,sp=1,ep=E]: the same curves as PyTorch FSDP2.
+// training_parity DIR [--mesh dp_replicate=M,dp_shard=N,ring=R,ulysses=U,tp=T,sp=1,ep=E]
+//
+// The same curves as PyTorch FSDP2.
 //
 // Every folder below DIR with a curve.json is a case: the Hugging Face model is loaded, its decoder layers, embedding
 // and head (GPT-2: its blocks) and the root are wrapped by fully_shard over the case's mesh, and trained on the case's

@@ -29,8 +29,8 @@ struct ExpertCapacity {
   bool padded = false;      // every expert has that many rows
   std::int64_t rows = 0;    // above 0: R, at least the choices that were not dropped
 };
-// R is T * k without a capacity; with one at most E * capacity, and exactly that where it is padded; or `rows`. Throws ModelError
-// for an expert outside [0, num_experts) that is not -1, a dropped choice.
+// R is T * k without a capacity; with one at most E * capacity, and exactly that where it is padded; or `rows`. Throws
+// ModelError for an expert outside [0, num_experts) that is not -1, a dropped choice.
 ExpertRows sort_by_expert(const Tensor& experts, std::int64_t num_experts, const ExpertCapacity& capacity = {});
 
 // x [T, H] -> [R, H].
