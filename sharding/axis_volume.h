@@ -19,10 +19,9 @@
 //                 and the output layer's input; 3 numbers of fp32 a token for the loss, all-reduced. Once a step
 //                 gradients that see a part of the work, as shards, all-reduced (over tp_copies: of key/value heads).
 //
-// Gathered tokens (moe_token_dispatcher_type allgather) over ep: (e-1) times all of a rank's tokens, choices, weights and
-// results; backward tokens twice and weights. Recompute repeats what forward sends over ep, ulysses, ring and tp, not the
-// gathers of parameters.
-//
+// Gathered tokens (moe_token_dispatcher_type allgather) over ep: (e-1) times all of a rank's tokens, choices, weights
+// and results; backward tokens twice and weights. Recompute repeats what forward sends over ep, ulysses, ring and tp,
+// not the gathers of parameters.
 // Exact     for the tokens of StepShape and experts that get equal shares of them. Not predicted: gathers that are
 //           freed unused, trained parameters that get no gradient, an optimizer's exchange (Muon), recompute
 //           inside recompute, and one that ends before the results of gathered tokens are summed.

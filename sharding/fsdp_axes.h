@@ -3,8 +3,8 @@
 // shard      N ranks; each keeps 1 / N of every parameter. Gathers and reduce-scatters run over it.
 // replicate  M ranks that keep the same shard; all-reduces of gradients run over it.
 // parts      ranks whose modules have other parts of the same whole parameters (the experts of other ranks, the
-//            matrices of tensor parallelism), or the same ones; none: the parameters are whole here. Nothing is gathered
-//            over it in a step; norms sum over it, and whole parameters are put together over it.
+//            matrices of tensor parallelism), or the same ones; none: the parameters are whole here. Nothing is
+//            gathered over it in a step; norms sum over it, and whole parameters are put together over it.
 //
 // FSDP works on axes, not on meshes: axes of one mesh, or some flattened (dp_shard and cp into one shard axis). Calls
 // on one model may have different ones.

@@ -7,8 +7,8 @@
 //             all-reduced, or reduce-scattered along the sequence. The embedding has some ids of the vocabulary, the
 //             output layer too: with loss_parallel the cross-entropy is computed on parts of the logits.
 // Gradients   of parameters that are not cut and see a part of the work (norms on parts of a sequence, norms of a
-//             rank's heads, routers, copies of key/value heads) are partial: sum_partial_gradients() adds them up once a
-//             step.
+//             rank's heads, routers, copies of key/value heads) are partial: sum_partial_gradients() adds them up once
+//             a step.
 // Norms       count copies of a parameter once (TensorShares).
 // Errors      ConfigError for a model without a plan, heads that t does not divide, a vocabulary or an inner size that
 //             t does not divide, and modules that are no linear layers.

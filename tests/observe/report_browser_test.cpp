@@ -399,9 +399,9 @@ TEST(Plan, IsShownAsItsJsonSays) {
   EXPECT_EQ(seen.probe.at("title"), "Qwen2ForCausalLM - Shardloom plan");
   expect_figures_of(seen.page, seen.probe.at("figures"));
   EXPECT_THAT(keys_of(seen.probe.at("figures")), IsSupersetOf(number_keys(plan)));
-  EXPECT_THAT(seen.probe.at("headings"),
-              ElementsAre("Plan", "Warnings", "Memory", "Time", "Communication of a step", "Groups",
-                          "Memory over the step", "Streams", "Throughput", "Configuration"));
+  EXPECT_THAT(seen.probe.at("headings"), ElementsAre("Plan", "Warnings", "Memory", "Time", "Communication of a step",
+                                                     "Bytes over each axis of ranks", "Groups", "Memory over the step",
+                                                     "Streams", "Throughput", "Configuration"));
   EXPECT_EQ(seen.probe.at("figures").at(0).at(0), "/memory/fits") << "the first figure";
   EXPECT_THAT(keys_of(seen.probe.at("figures")), IsSupersetOf(number_keys({{"groups", seen.page.at("groups")}})));
   EXPECT_THAT(seen.probe.at("wide"), IsEmpty()) << "at 400 px";

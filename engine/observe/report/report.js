@@ -4,7 +4,8 @@ const data = JSON.parse(document.getElementById("data").textContent);
 
 const sections = [headSection, outOfMemory, tableSection("What would help", "remedies", REMEDIES), warningsList,
   tableSection("Sweep", "sweep", SWEEP), curvesSection, memoryTable, breakdownTable,
-  tableSection("Communication of a step", "communication", COMMUNICATION), groupsTable, memorySection, timelineSection, throughputTable,
+  tableSection("Communication of a step", "communication", COMMUNICATION),
+  tableSection("Bytes over each axis of ranks", "volume", VOLUME), groupsTable, memorySection, timelineSection, throughputTable,
   configurationText];
 document.getElementById("sections").append(...sections.map(make => make(data)).filter(part => part !== null));
 

@@ -116,6 +116,7 @@ const POOLS = [["pool", "pool"], ["reserved_bytes", "reserved"], ["allocated_byt
 const SWAPS = [["block", "block"], ["copies", "tensors out"], ["out_bytes", "bytes out"], ["exposed_ns", "exposed"], ["recompute_ns", "recompute"]];
 const COMMUNICATION = [["collective", "collective"], ["ranks", "ranks"], ["link", "farthest link"], ["count", "count"],
   ["received_bytes", "received"], ["time_ns", "alone on the links"]];
+const VOLUME = [["axis", "axis"], ["ranks", "ranks"], ["predicted_bytes", "predicted"], ["received_bytes", "recorded"]];
 const REMEDIES = [["change", "it would fit with"], ["saved_bytes", "saves"], ["step_ns", "step"]];
 const SWEEP = [["throughput/tokens_per_s_per_device", "tokens/s per device"], ["time/step_ns", "step"],
   ["time/exposed_communication_ns", "exposed communication"], ["throughput/mfu", "MFU"],
