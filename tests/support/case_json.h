@@ -78,6 +78,7 @@ class BasicCaseJson {
   bool empty() const { return value_->empty(); }
   bool is_array() const { return value_->is_array(); }
   bool is_boolean() const { return value_->is_boolean(); }
+  bool is_string() const { return value_->is_string(); }
   bool is_number() const { return value_->is_number(); }
   std::string dump() const { return value_->dump(); }
   std::vector<BasicCaseJson> elements() const {

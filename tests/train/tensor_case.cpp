@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <fmt/ranges.h>
 #include <map>
+#include <regex>
 
 #include "engine/core/error.h"
 
@@ -81,6 +82,20 @@ sharding::SharedMatrices matrices_of(nn::Module& model, const TensorCase& c, int
     }
   }
   return matrices;
+}
+
+std::vector<std::string> read_placements(const CaseJson& value) {
+  if (!value.is_string()) return value.get<std::vector<std::string>>();
+  static const std::regex word(R"(_StridedShard\(dim=(\d+), sf=(\d+)\)|Shard\(dim=(\d+)\)|Replicate\(\))");
+  const std::string text = value.get<std::string>();
+  std::vector<std::string> words;
+  for (std::sregex_iterator at(text.begin(), text.end(), word), end; at != end; ++at) {
+    const std::smatch& match = *at;
+    words.push_back(match[1].matched   ? fmt::format("_S({}, {})", match[1].str(), match[2].str())
+                    : match[3].matched ? fmt::format("S({})", match[3].str())
+                                       : "R");
+  }
+  return words;
 }
 
 std::vector<std::string> tensor_placements(const nn::ShardSpec& box, const Shape& shape, int shard_dim, int ranks,

@@ -22,6 +22,9 @@ TensorCase read_tensor(const CaseJson& curve);
 // The paths that the model's own plan selects. Throws where the case has a plan, and that is another.
 sharding::SharedMatrices matrices_of(nn::Module& model, const TensorCase& c, int ranks);
 
+// The placements of a parameter in a case: a list of DTensor's short words, or its long ones in one text.
+std::vector<std::string> read_placements(const CaseJson& value);
+
 // As DTensor prints where a parameter is: of its FSDP axis, then of tensor parallelism.
 std::vector<std::string> tensor_placements(const nn::ShardSpec& box, const Shape& shape, int shard_dim, int ranks,
                                            bool sequence_parallel);

@@ -493,7 +493,7 @@ std::string check_placements(nn::Module& model, const CaseJson& expected, const 
     }
   }
   for (const auto& [path, value] : expected.items()) {
-    const auto wanted = value.get<std::vector<std::string>>();
+    const std::vector<std::string> wanted = test::read_placements(value);
     if (actual[path] != wanted) {
       return fmt::format("placements of {} are {}, expected {}", path, fmt::join(actual[path], " "),
                          fmt::join(wanted, " "));
