@@ -1,5 +1,6 @@
 // Grouped products of experts against one dense product of as many FLOPs, forward and backward, on two threads.
-// `over_dense` is the time of the dense product by that of the groups, taken in turn. The results are compared before they are timed.
+// `over_dense` is the time of the dense product by that of the groups, taken in turn. The results are compared before
+// they are timed.
 
 #include <algorithm>
 #include <benchmark/benchmark.h>
