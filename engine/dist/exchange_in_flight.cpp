@@ -16,8 +16,6 @@ constexpr comm::Lane kExchangeLane{5};
 device::Stream& exchange_stream() { return device::Device::current().stream(device::StreamId::kExchange); }
 device::Stream& compute_stream() { return device::Device::current().stream(device::StreamId::kCompute); }
 
-std::byte* at(const Tensor& x, std::int64_t bytes) { return static_cast<std::byte*>(x.raw()) + bytes; }
-
 }  // namespace
 
 Exchange exchange_of_rows(const Tensor& x, const RowCounts& rows, const Channel& channel, const std::string& tag) {
@@ -29,14 +27,15 @@ Exchange exchange_of_rows(const Tensor& x, const RowCounts& rows, const Channel&
   const std::int64_t others = channel.size() - 1;
   const std::int64_t sent = x.nbytes() - rows.sent[own] * row_bytes;
   const std::int64_t received = y.nbytes() - rows.received[own] * row_bytes;
-  const auto run = [x, y, rows, row_bytes, ranks = channel.ranks, tag](comm::Lane lane) {
+  const auto run = [first = x.raw(), place = y.raw(), rows, row_bytes, ranks = channel.ranks, tag](comm::Lane lane) {
     std::vector<comm::Outgoing> sends;
     std::vector<comm::Incoming> receives;
-    std::int64_t from = 0, to = 0;
+    auto* from = static_cast<std::byte*>(first);
+    auto* to = static_cast<std::byte*>(place);
     for (std::size_t i = 0; i < rows.sent.size(); ++i) {
       const std::int64_t sent_bytes = rows.sent[i] * row_bytes, received_bytes = rows.received[i] * row_bytes;
-      sends.push_back({at(x, from), static_cast<std::size_t>(sent_bytes)});
-      receives.push_back({at(y, to), static_cast<std::size_t>(received_bytes)});
+      sends.push_back({from, static_cast<std::size_t>(sent_bytes)});
+      receives.push_back({to, static_cast<std::size_t>(received_bytes)});
       from += sent_bytes;
       to += received_bytes;
     }
@@ -50,11 +49,11 @@ Exchange exchange_of_rows(const Tensor& x, const RowCounts& rows, const Channel&
 // `distance` is in [1, N).
 Exchange exchange_around(const Tensor& x, int distance, const Channel& channel, const std::string& tag) {
   const Tensor y = Tensor::empty(x.shape(), x.dtype());
-  const auto run = [x, y, distance, channel, tag](comm::Lane lane) {
-    const auto bytes = static_cast<std::size_t>(x.nbytes());
+  const auto bytes = static_cast<std::size_t>(x.nbytes());
+  const auto run = [from = x.raw(), to = y.raw(), bytes, distance, channel, tag](comm::Lane lane) {
     const int ranks = channel.size();
-    channel.ranks->send_recv(lane, (channel.rank() + distance) % ranks, {x.raw(), bytes},
-                             (channel.rank() + ranks - distance) % ranks, {y.raw(), bytes}, tag);
+    channel.ranks->send_recv(lane, (channel.rank() + distance) % ranks, {from, bytes},
+                             (channel.rank() + ranks - distance) % ranks, {to, bytes}, tag);
   };
   return {"send_recv", device::CollectiveKind::kSendRecv, x.nbytes(), x.nbytes(), y, run};
 }

@@ -18,7 +18,8 @@
 
 namespace loom::dist {
 
-// An exchange before any stream has it. `run` makes the call; what it sends and receives outlives it.
+// An exchange before any stream has it. `run` makes the call; what it sends and receives outlives it, and it owns no
+// tensor: another thread may drop it last.
 struct Exchange {
   std::string_view name;
   device::CollectiveKind kind = device::CollectiveKind::kAllToAll;

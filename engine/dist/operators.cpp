@@ -23,8 +23,6 @@ std::int64_t sum_of(const std::vector<std::int64_t>& counts) {
   return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
 }
 
-std::byte* at(const Tensor& x, std::int64_t bytes) { return static_cast<std::byte*>(x.raw()) + bytes; }
-
 Shape with_size(const Shape& shape, int dim, std::int64_t size) {
   Shape result = shape;
   result[dim] = size;
