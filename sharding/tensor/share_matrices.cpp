@@ -92,11 +92,11 @@ std::int64_t units_of(nn::Module& model, const std::string& path, std::int64_t o
   return outputs * slot->heads / most;
 }
 
-void check_units(const std::string& path, std::int64_t units, std::int64_t outputs, int ranks,
+void check_units(const std::string& path, std::int64_t units, std::int64_t outputs, std::int64_t most_heads, int ranks,
                  const std::string& where) {
   if (units % ranks == 0) return;
   const bool heads = units != outputs;
-  if (heads && ranks % units == 0) return;
+  if (units < most_heads && ranks % units == 0) return;  // copies of key/value heads
   config_error("{}: {} ranks cannot share '{}', which has {} {}; use a {} that divides {}", where, ranks, path, units,
                heads ? "heads" : "outputs", "tensor_parallel_size", units);
 }
@@ -253,7 +253,9 @@ SharedMatrices shared_matrices(nn::Module& model, const Fsdp2Config& config) {
   for (const std::string& path : matrices.colwise) {
     const Matrix matrix = matrix_of(*model.find(path), path, where);
     const std::int64_t outputs = matrix.weight->shard.global_shape[matrix.outputs];
-    check_units(path, units_of(model, path, outputs, matrices.colwise), outputs, matrices.ranks, where);
+    const auto attention = model.find(parent_of(path))->attachment<dist::ContextSlot>();
+    const std::int64_t most_heads = attention == nullptr ? 0 : attention->heads;
+    check_units(path, units_of(model, path, outputs, matrices.colwise), outputs, most_heads, matrices.ranks, where);
   }
   for (const std::string& path : matrices.rowwise) {
     const Matrix matrix = matrix_of(*model.find(path), path, where);

@@ -179,6 +179,11 @@ TEST_F(TensorParallel, WhatDoesNotFitIsRefusedFirst) {
   EXPECT_THAT(refused("tensor_parallel_size: 2\n", {}, "three.yaml"),
               HasSubstr("2 ranks cannot share 'model.layers.0.self_attn.q_proj', which has 3 heads; use a "
                         "tensor_parallel_size that divides 3"));
+  folder.write("eight.yaml", kSharding + "tensor_parallel_size: 8\n");
+  const Outcome eight = folder.run(Words{"train"} + words("eight.yaml", 8, "llama.yaml") + kFour);
+  EXPECT_EQ(eight.exit_code, 2);
+  EXPECT_THAT(eight.err, HasSubstr("8 ranks cannot share 'model.layers.0.self_attn.q_proj', which has 4 heads; use a "
+                                   "tensor_parallel_size that divides 4"));
   folder.write("gpt2.json", R"({"model_type": "gpt2", "vocab_size": 256, "n_embd": 16, "n_layer": 1, "n_head": 2,
                                 "n_positions": 32, "architectures": ["GPT2LMHeadModel"]})");
   folder.write("bad.yaml", "sharding_size: auto\ntensor_parallel_size: 2\n");
