@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/turns.h"
 #include "engine/comm/mesh.h"
 #include "engine/core/error.h"
 #include "engine/core/parallel.h"
@@ -66,17 +67,6 @@ std::vector<float> forward_backward(const Inputs& x, const Attention& attention,
   const Tensor out = attention(x);
   autograd::backward(ops::sum(out));
   return keep ? out.to_vector<float>() : std::vector<float>();
-}
-
-double seconds(const std::function<void()>& body) {
-  const auto start = std::chrono::steady_clock::now();
-  body();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-double median(std::vector<double> times) {
-  std::ranges::sort(times);
-  return times[times.size() / 2];
 }
 
 void install(RankContext& context, int threads) {

@@ -9,6 +9,7 @@
 #include <functional>
 #include <vector>
 
+#include "bench/turns.h"
 #include "engine/core/error.h"
 #include "engine/core/parallel.h"
 #include "engine/device/device.h"
@@ -22,17 +23,6 @@ namespace {
 
 constexpr std::int64_t kHidden = 1024, kInner = 1408;
 constexpr int kRounds = 9;
-
-double seconds(const std::function<void()>& body) {
-  const auto start = std::chrono::steady_clock::now();
-  body();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-double median(std::vector<double> times) {
-  std::ranges::sort(times);
-  return times[times.size() / 2];
-}
 
 Tensor values(const Shape& shape, int which) {
   std::vector<float> all(static_cast<std::size_t>(shape.numel()));

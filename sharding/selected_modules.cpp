@@ -32,6 +32,11 @@ std::string alias_note(const std::string& path, const WrittenAs& written_as) {
   return found == written_as.end() ? "" : fmt::format(" (written '{}')", found->second);
 }
 
+std::string parent_of(const std::string& path) {
+  const std::size_t dot = path.rfind('.');
+  return dot == std::string::npos ? std::string() : path.substr(0, dot);
+}
+
 bool is_below(const std::string& path, const std::string& above) {
   return path.size() > above.size() && path.starts_with(above) && path[above.size()] == '.';
 }

@@ -17,6 +17,8 @@ using WrittenAs = std::map<std::string, std::string>;  // by real path; paths wr
 // " (written 'text_decoder.layers.0')", or nothing if the real path was written.
 std::string alias_note(const std::string& path, const WrittenAs& written_as);
 
+// The path of the module that holds it; "" for the root's children.
+std::string parent_of(const std::string& path);
 // Whether `path` is below the module at `above`.
 bool is_below(const std::string& path, const std::string& above);
 

@@ -84,8 +84,7 @@ using GroupOf = std::unordered_map<std::string, const WrappedGroup*>;  // by pat
 const WrappedGroup* owner_of(std::string path, const GroupOf& group_of) {
   while (!path.empty()) {
     if (const auto found = group_of.find(path); found != group_of.end()) return found->second;
-    const std::size_t dot = path.rfind('.');
-    path.resize(dot == std::string::npos ? 0 : dot);
+    path = parent_of(path);
   }
   return nullptr;
 }

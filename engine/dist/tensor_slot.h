@@ -9,7 +9,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <string>
 
 #include "engine/dist/channel.h"
 
@@ -22,7 +21,6 @@ struct TensorRanks {
 
 struct TensorSlot {
   std::shared_ptr<const TensorRanks> shared = nullptr;
-  std::string path = {};  // of the module
 
   // Tokens of a whole sequence, of which the module has `length`.
   std::int64_t whole_length(std::int64_t length) const {

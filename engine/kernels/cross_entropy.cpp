@@ -26,12 +26,7 @@ CrossEntropySum forward(const CrossEntropy& op, const T* logits, const I* target
     }
     partials[static_cast<std::size_t>(begin / block)] = partial;
   });
-  CrossEntropySum total;
-  for (const CrossEntropySum& partial : partials) {
-    total.loss += partial.loss;
-    total.rows += partial.rows;
-  }
-  return total;
+  return sum_of(partials);
 }
 
 template <class T, class Put>

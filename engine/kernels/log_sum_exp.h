@@ -6,8 +6,10 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <vector>
 
 #include "engine/core/error.h"
+#include "engine/kernels/fused.h"
 #include "engine/kernels/simd.h"
 
 namespace loom::kernels {
@@ -26,6 +28,16 @@ void check_targets(std::int64_t rows, std::int64_t vocab, const I* targets, std:
         "with ignore_index {}",
         target, row, vocab, ignore_index);
   }
+}
+
+// Of tiles, in their order.
+inline CrossEntropySum sum_of(const std::vector<CrossEntropySum>& partials) {
+  CrossEntropySum total;
+  for (const CrossEntropySum& partial : partials) {
+    total.loss += partial.loss;
+    total.rows += partial.rows;
+  }
+  return total;
 }
 
 template <class T>

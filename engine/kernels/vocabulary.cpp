@@ -79,12 +79,7 @@ CrossEntropySum loss(const VocabularyPart& op, const I* targets, const S* larges
     }
     partials[static_cast<std::size_t>(begin / kTileRows)] = partial;
   });
-  CrossEntropySum total;
-  for (const CrossEntropySum& partial : partials) {
-    total.loss += partial.loss;
-    total.rows += partial.rows;
-  }
-  return total;
+  return sum_of(partials);
 }
 
 // The gradient of `words` columns; `target` is one of them, or -1.

@@ -8,43 +8,42 @@
 namespace loom::train {
 namespace {
 
+// The flag is the place of the key from now on.
+void place(sharding::Fsdp2Config& config, std::string_view key, const std::string& flag) {
+  const config::SourceMark mark{flag};
+  config.places.insert_or_assign(std::string(key), config::Place{mark, mark});
+}
+
 void share_matrices(const ParallelOptions& options, sharding::Fsdp2Config& config) {
-  if (options.tensor_model_parallel_size > 0) {
-    config.tensor_parallel_size = options.tensor_model_parallel_size;
-    const config::SourceMark mark{fmt::format("--tensor-model-parallel-size {}", options.tensor_model_parallel_size)};
-    config.places.insert_or_assign("tensor_parallel_size", config::Place{mark, mark});
+  if (const int ranks = options.tensor_model_parallel_size; ranks > 0) {
+    config.tensor_parallel_size = ranks;
+    place(config, "tensor_parallel_size", fmt::format("--tensor-model-parallel-size {}", ranks));
   }
   // Megatron's scripts write it beside one rank too.
   if (!options.sequence_parallel || config.tensor_parallel_size == 1) return;
   config.sequence_parallel = true;
-  const config::SourceMark mark{"--sequence-parallel"};
-  config.places.insert_or_assign("sequence_parallel", config::Place{mark, mark});
+  place(config, "sequence_parallel", "--sequence-parallel");
 }
 
 void dispatch_tokens(const ParallelOptions& options, sharding::Fsdp2Config& config) {
-  const auto place = [&](const char* key, std::string flag) {
-    const config::SourceMark mark{std::move(flag)};
-    config.places.insert_or_assign(key, config::Place{mark, mark});
-  };
   if (options.moe_token_dispatcher_type) {
     config.moe_token_dispatcher_type = *options.moe_token_dispatcher_type;
-    place("moe_token_dispatcher_type", "--moe-token-dispatcher-type");
+    place(config, "moe_token_dispatcher_type", "--moe-token-dispatcher-type");
   }
   if (!options.moe_shared_expert_overlap) return;
   config.moe_shared_expert_overlap = true;
-  place("moe_shared_expert_overlap", "--moe-shared-expert-overlap");
+  place(config, "moe_shared_expert_overlap", "--moe-shared-expert-overlap");
 }
 
 void share_experts(const ParallelOptions& options, sharding::Fsdp2Config& config) {
   if (options.expert_model_parallel_size == 0) return;
   const std::string flag = fmt::format("--expert-model-parallel-size {}", options.expert_model_parallel_size);
-  const config::SourceMark mark{flag};
   config.expert_parallel_size = options.expert_model_parallel_size;
-  config.places.insert_or_assign("expert_parallel_size", config::Place{mark, mark});
+  place(config, "expert_parallel_size", flag);
   if (!config.moe_modules.empty() || options.expert_model_parallel_size == 1) return;
   const auto usual = sharding::parse_fsdp2_config("moe_modules: [\"model.layers.{*}.mlp.experts\"]", flag);
   config.moe_modules = usual.moe_modules;
-  config.places.insert_or_assign("moe_modules", config::Place{mark, mark});
+  place(config, "moe_modules", flag);
 }
 
 // Ranks of Ulysses among those that share a sequence.
@@ -66,9 +65,8 @@ void share_sequences(const ParallelOptions& options, sharding::Fsdp2Config& conf
   if (options.context_parallel_algo == ContextParallelAlgo::kKvAllGather) {
     config.ring_rotate_method = sharding::RotateMethod::kKvAllGather;
   }
-  const config::SourceMark mark{fmt::format("--context-parallel-size {}", options.context_parallel_size)};
   for (const char* key : {"ulysses_parallel_size", "ring_attention_size", "ring_rotate_method"}) {
-    config.places.insert_or_assign(key, config::Place{mark, mark});
+    place(config, key, fmt::format("--context-parallel-size {}", options.context_parallel_size));
   }
 }
 

@@ -1,7 +1,6 @@
 #include "sharding/tensor/share_matrices.h"
 
 #include <algorithm>
-#include <map>
 #include <set>
 #include <utility>
 
@@ -59,11 +58,6 @@ Matrix matrix_of(nn::Module& module, const std::string& path, const std::string&
                module.type_name());
 }
 
-std::string parent_of(const std::string& path) {
-  const std::size_t dot = path.rfind('.');
-  return dot == std::string::npos ? std::string() : path.substr(0, dot);
-}
-
 // What a rank keeps of `units` equal pieces.
 struct Piece {
   std::int64_t first = 0;
@@ -97,8 +91,8 @@ void check_units(const std::string& path, std::int64_t units, std::int64_t outpu
   if (units % ranks == 0) return;
   const bool heads = units != outputs;
   if (units < most_heads && ranks % units == 0) return;  // copies of key/value heads
-  config_error("{}: {} ranks cannot share '{}', which has {} {}; use a {} that divides {}", where, ranks, path, units,
-               heads ? "heads" : "outputs", "tensor_parallel_size", units);
+  config_error("{}: {} ranks cannot share '{}', which has {} {}; use a tensor_parallel_size that divides {}", where,
+               ranks, path, units, heads ? "heads" : "outputs", units);
 }
 
 // --- Cutting
@@ -231,8 +225,10 @@ nn::ParamSlot& weight_of(nn::Module& module) { return *module.own_parameters().f
 }  // namespace
 
 SharedMatrices shared_matrices(nn::Module& model, const Fsdp2Config& config) {
-  SharedMatrices matrices{
-      config.tensor_parallel_size, config.sequence_parallel, config.loss_parallel, {}, {}, {}, {}, {}};
+  SharedMatrices matrices;
+  matrices.ranks = config.tensor_parallel_size;
+  matrices.sequence_parallel = config.sequence_parallel;
+  matrices.loss_parallel = config.loss_parallel;
   if (matrices.ranks == 1) return matrices;
   const std::string where = where_of(config);
   const auto plan = model.attachment<TensorPlan>();
@@ -306,9 +302,7 @@ void share_matrices(nn::Module& model, const SharedMatrices& matrices, const std
   if (matrices.loss_parallel) model.attach(std::make_shared<nn::OwnLoss>());
   for (auto& [path, module] : model.named_modules()) {
     const auto slot = module->attachment<dist::TensorSlot>();
-    if (slot == nullptr) continue;
-    slot->shared = shared;
-    slot->path = path;
+    if (slot != nullptr) slot->shared = shared;
   }
 }
 

@@ -31,13 +31,7 @@ class ExpertTraining : public AxesProgram {
         "num_attention_heads: 2\nnum_key_value_heads: 2\nmax_position_embeddings: 32\nrms_norm_eps: 1.0e-6\n"
         "num_experts: 4\nnum_experts_per_tok: 2\nmoe_intermediate_size: 8\nshared_expert_intermediate_size: 16\n"
         "norm_topk_prob: false\ndecoder_sparse_step: 1\ntie_word_embeddings: false\n");
-    folder.write(
-        "deepseek.yaml",
-        "model_type: deepseek_v3\nvocab_size: 256\nhidden_size: 16\nintermediate_size: 24\nnum_hidden_layers: 3\n"
-        "num_attention_heads: 4\nnum_key_value_heads: 4\nmax_position_embeddings: 32\nrms_norm_eps: 1.0e-6\n"
-        "n_routed_experts: 4\nn_shared_experts: 1\nnum_experts_per_tok: 2\nmoe_intermediate_size: 8\nn_group: 2\n"
-        "topk_group: 1\nrouted_scaling_factor: 1.0\nfirst_k_dense_replace: 1\nnorm_topk_prob: true\nq_lora_rank: 8\n"
-        "kv_lora_rank: 8\nqk_nope_head_dim: 4\nqk_rope_head_dim: 4\nv_head_dim: 4\ntie_word_embeddings: false\n");
+    folder.write("deepseek.yaml", latent_model(3));
   }
 
   std::vector<json> lines(const std::string& name, const Words& more) const {

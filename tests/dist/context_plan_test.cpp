@@ -71,17 +71,6 @@ device::Recording planned(int rank, Algorithm algorithm) {
   return recorder.recording();
 }
 
-std::vector<std::string> events_of(const device::Recording& recording) {
-  std::vector<std::string> events;
-  for (const device::Entry& e : recording.entries) {
-    events.push_back(fmt::format("{} on {}, {} '{}', {} bytes, {} read, {} written, {} flops, {} over links",
-                                 static_cast<int>(e.kind), device::name(e.stream), recording.text(e.name),
-                                 recording.text(e.subject), e.bytes, e.cost.read_bytes, e.cost.written_bytes,
-                                 e.cost.flops, e.cost.link_bytes));
-  }
-  return events;
-}
-
 // Elements that a rank receives.
 std::int64_t received(const device::Recording& recording) {
   std::int64_t bytes = 0;
@@ -95,7 +84,7 @@ TEST(APlanOfSharedSequences, IssuesWhatTheRunIssues) {
   for (const Algorithm algorithm : kAll) {
     const std::vector<device::Recording> run = ran(algorithm);
     for (int rank = 0; rank < kRanks; ++rank) {
-      EXPECT_EQ(events_of(planned(rank, algorithm)), events_of(run[static_cast<std::size_t>(rank)]))
+      EXPECT_EQ(test::events_of(planned(rank, algorithm)), test::events_of(run[static_cast<std::size_t>(rank)]))
           << static_cast<int>(algorithm) << ", rank " << rank;
     }
   }

@@ -2,9 +2,13 @@
 #pragma once
 
 #include <chrono>
+#include <fmt/format.h>
 #include <functional>
+#include <string>
+#include <vector>
 
 #include "engine/device/device.h"
+#include "engine/device/recording.h"
 #include "engine/dist/channel.h"
 #include "engine/launch/run_ranks.h"
 
@@ -21,6 +25,18 @@ inline void run_dist(int ranks, const std::function<void(const dist::Channel&, c
     device::Device::install(context, {.dry_run = options.dry_run});
     main(dist::Channel{world.everyone("ep")}, world);
   });
+}
+
+// What a plan and a run have to issue alike, an entry a line.
+inline std::vector<std::string> events_of(const device::Recording& recording) {
+  std::vector<std::string> events;
+  for (const device::Entry& e : recording.entries) {
+    events.push_back(fmt::format("{} on {}, {} '{}', {} bytes, {} read, {} written, {} flops, {} over links",
+                                 static_cast<int>(e.kind), device::name(e.stream), recording.text(e.name),
+                                 recording.text(e.subject), e.bytes, e.cost.read_bytes, e.cost.written_bytes,
+                                 e.cost.flops, e.cost.link_bytes));
+  }
+  return events;
 }
 
 }  // namespace loom::test

@@ -333,17 +333,6 @@ void step(const Channel& channel, std::optional<std::int64_t> chunk) {
   autograd::backward(loss);
 }
 
-std::vector<std::string> events_of(const device::Recording& recording) {
-  std::vector<std::string> events;
-  for (const device::Entry& e : recording.entries) {
-    events.push_back(fmt::format("{} on {}, {} '{}', {} bytes, {} read, {} written, {} flops, {} over links",
-                                 static_cast<int>(e.kind), device::name(e.stream), recording.text(e.name),
-                                 recording.text(e.subject), e.bytes, e.cost.read_bytes, e.cost.written_bytes,
-                                 e.cost.flops, e.cost.link_bytes));
-  }
-  return events;
-}
-
 device::Recording planned(int rank, int ranks, std::optional<std::int64_t> chunk) {
   RankContext context(rank, ranks);
   const RankScope scope(context);
@@ -363,7 +352,7 @@ TEST(APlanOfASharedVocabulary, IssuesWhatTheRunIssues) {
       run[static_cast<std::size_t>(world.rank())] = recorder.recording();
     });
     for (int rank = 0; rank < 2; ++rank) {
-      EXPECT_EQ(events_of(planned(rank, 2, chunk)), events_of(run[static_cast<std::size_t>(rank)])) << rank;
+      EXPECT_EQ(test::events_of(planned(rank, 2, chunk)), test::events_of(run[static_cast<std::size_t>(rank)])) << rank;
     }
   }
 }
