@@ -19,9 +19,7 @@ Tensor box_of(const nn::ParamSlot& slot, const nn::ShardSpec& shard, const Shape
 
 }  // namespace
 
-void cut_parameter(nn::Module& model, nn::ParamSlot& slot, const Offset& offset, const Shape& box) {
-  nn::ShardSpec shard = slot.shard;
-  shard.offset = offset;
+void cut_parameter(nn::Module& model, nn::ParamSlot& slot, const nn::ShardSpec& shard, const Shape& box) {
   const Tensor cut = box_of(slot, shard, box);
   const void* whole = slot.value.id();
   for (auto& [path, other] : model.named_slots()) {

@@ -1,5 +1,6 @@
 #include "sharding/full_parameters.h"
 
+#include <algorithm>
 #include <cstring>
 #include <unordered_map>
 
@@ -62,20 +63,30 @@ nn::LocalTensor gathered_box(const Param& param, const comm::Axis& shard, const 
   return {box.value, param.gathered_box()};
 }
 
-// The whole parameter, of the boxes that the ranks of `parts` have.
+// The whole parameter, of the boxes that the ranks of `parts` have. Boxes differ in size where a dim does not divide.
 Tensor put_together(const nn::LocalTensor& own, const comm::Axis& parts, const std::string& path) {
   const nn::LocalTensor whole{Tensor::host(own.shard.global_shape, own.value.dtype(), path),
                               nn::ShardSpec::whole(own.shard.global_shape)};
-  const auto bytes = static_cast<std::size_t>(own.value.nbytes());
-  const std::size_t dims = own.shard.offset.size();
-  const std::vector<std::byte> values = all_of(parts, own.value.raw(), bytes, path);
-  const std::vector<std::byte> offsets = all_of(parts, own.shard.offset.data(), dims * sizeof(std::int64_t), path);
+  std::vector<std::int64_t> box = own.shard.offset;
+  const std::size_t dims = box.size();
+  box.insert(box.end(), own.value.shape().sizes().begin(), own.value.shape().sizes().end());
+  const std::vector<std::byte> boxes = all_of(parts, box.data(), box.size() * sizeof(std::int64_t), path);
+  std::vector<nn::LocalTensor> all;
+  std::size_t most = 0;
   for (std::size_t rank = 0; rank < static_cast<std::size_t>(parts.size()); ++rank) {
-    nn::LocalTensor part{Tensor::host(own.value.shape(), own.value.dtype(), path), own.shard};
-    std::memcpy(part.value.raw(), values.data() + rank * bytes, bytes);
-    std::memcpy(part.shard.offset.data(), offsets.data() + rank * dims * sizeof(std::int64_t),
-                dims * sizeof(std::int64_t));
-    nn::paste_box(whole, part, path);
+    std::memcpy(box.data(), boxes.data() + rank * box.size() * sizeof(std::int64_t), box.size() * sizeof(std::int64_t));
+    const auto middle = box.begin() + static_cast<std::ptrdiff_t>(dims);
+    nn::ShardSpec shard = own.shard;
+    shard.offset.assign(box.begin(), middle);
+    all.push_back({Tensor::host(Shape({middle, box.end()}), own.value.dtype(), path), std::move(shard)});
+    most = std::max(most, static_cast<std::size_t>(all.back().value.nbytes()));
+  }
+  std::vector<std::byte> padded(most);
+  std::memcpy(padded.data(), own.value.raw(), static_cast<std::size_t>(own.value.nbytes()));
+  const std::vector<std::byte> values = all_of(parts, padded.data(), most, path);
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    std::memcpy(all[rank].value.raw(), values.data() + rank * most, static_cast<std::size_t>(all[rank].value.nbytes()));
+    nn::paste_box(whole, all[rank], path);
   }
   return whole.value;
 }

@@ -177,8 +177,12 @@ void add_tensor(const Exchanged& of, const TensorShares& shares, nn::Module& mod
   add_modules(shares.blocks, sequence ? TensorUnits{1, 1, 2} : TensorUnits{0, 2, 2});
   if (!sequence) add_modules(matrices.tokens, {0, 1, 1});
   add_units(2);  // the embedding: summed; or scattered, and gathered in backward
+  if (!matrices.head.empty()) {
+    add_units(sequence ? 1 : 0);  // its input, gathered
+    return;
+  }
   add_units(2);  // the output layer's input: gathered and scattered back, or its gradient summed
-  const std::int64_t logits = of.tokens * table[0] * of.x * (t - 1) / t;
+  const std::int64_t logits = of.tokens * round_up(table[0], t) * of.x * (t - 1) / t;
   const std::int64_t statistics = 3 * of.tokens * std::max<std::int64_t>(of.x, 4) * 2 * (t - 1) / t;
   of.volumes.add(axis, of.micro_batches * (matrices.loss_parallel ? statistics : logits));
 }
@@ -218,10 +222,12 @@ std::vector<AxisVolume> predicted_volume(nn::Module& model, std::span<const Reco
   add_groups(volumes, model, shape.micro_batches);
   const FullyShardOptions& options = root->options();
   const dist::ContextDegrees degrees = degrees_of(options);
-  const std::int64_t length = round_up(shape.tokens, dist::length_unit(degrees));
+  const auto shares = model.attachment<TensorShares>();
+  const std::int64_t cuts = shares == nullptr ? 1 : shares->matrices.token_cuts();
+  const std::int64_t length = round_up(shape.tokens, dist::length_unit(degrees) * cuts);
   const Exchanged exchanged{volumes, recomputed, shape.micro_batches, shape.rows * length / degrees.ranks(),
                             element_bytes(activation_dtype(model, options))};
-  if (const auto shares = model.attachment<TensorShares>()) {
+  if (shares != nullptr) {
     add_tensor(exchanged, *shares, model, *options.axes.parts);
     if (!options.cpu_offload) add_partial_gradients(volumes, model, *shares);
   }

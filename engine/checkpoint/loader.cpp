@@ -120,6 +120,10 @@ double read_number(const io::DcpFolder& checkpoint, const io::DcpItem& item) {
 }  // namespace
 
 void read_tensor(const io::DcpFolder& checkpoint, const io::DcpItem& item, const nn::LocalTensor& target) {
+  if (target.shard.joined) {
+    nn::fill_parts(target, item.name, [&](const nn::LocalTensor& part) { read_tensor(checkpoint, item, part); });
+    return;
+  }
   const Tensor& tensor = target.value;
   const bool convert = tensor.dtype() != item.dtype;
   const Tensor to = convert ? Tensor::host(tensor.shape(), item.dtype, "loaded") : tensor;

@@ -59,7 +59,8 @@ ItemName name_of(std::vector<DcpKey> path) {
 }
 
 void State::add(std::vector<DcpKey> path, const nn::LocalTensor& local) {
-  tensors.push_back({{name_of(std::move(path))}, local});
+  const ItemName name = name_of(std::move(path));
+  for (nn::LocalTensor& part : nn::file_parts(local, name.name)) tensors.push_back({{name}, std::move(part)});
 }
 
 void State::add(std::vector<DcpKey> path, PlainValue value) {
@@ -68,8 +69,11 @@ void State::add(std::vector<DcpKey> path, PlainValue value) {
 
 void add_module(State& state, const nn::StateDict& module, const std::string& key) {
   for (const nn::StateEntry& entry : module) {
+    const std::size_t first = state.tensors.size();
     state.add({key, entry.path}, entry.local);
-    for (const std::string& tied : entry.tied_paths) state.tensors.back().names.push_back(name_of({key, tied}));
+    for (const std::string& tied : entry.tied_paths) {
+      for (std::size_t i = first; i < state.tensors.size(); ++i) state.tensors[i].names.push_back(name_of({key, tied}));
+    }
   }
 }
 

@@ -2,7 +2,7 @@
 //
 // Names    model.<path>; optimizer.state.<path>.exp_avg, .exp_avg_sq, .step; optimizer.param_groups.<i>.lr and so on;
 //          and further values of the trainer. The path is an item's place in Python's nested dict.
-// Tensors  this rank's boxes; not copies: reading writes into them.
+// Tensors  this rank's boxes; not copies, but for parts of joined matrices (nn/shard_spec.h).
 // Ties     a parameter under several paths is one tensor; all its names are saved, its bytes once.
 // Threads  the rank's host thread.
 #pragma once

@@ -17,9 +17,9 @@ struct Split {
   std::int64_t padded;
   std::vector<dist::TokenRange> ranges;
 
-  Split(std::int64_t row_length, const dist::ContextDegrees& degrees, int rank)
+  Split(std::int64_t row_length, const dist::ContextDegrees& degrees, int rank, int unit)
       : length(row_length),
-        padded(ceil_div(row_length, dist::length_unit(degrees)) * dist::length_unit(degrees)),
+        padded(round_up(row_length, dist::length_unit(degrees) * unit)),
         ranges(dist::token_ranges(padded, degrees, rank)) {}
 
   std::int64_t own() const {
@@ -82,11 +82,12 @@ Tensor positions_of(const Split& split, const Tensor& ids) {
 
 }  // namespace
 
-Batch split_batch(const Batch& batch, const dist::ContextDegrees& degrees, int rank) {
+Batch split_batch(const Batch& batch, const dist::ContextDegrees& degrees, int rank, int unit) {
   const Tensor& ids = batch["input_ids"];
   check_model(ids.shape().ndim() == 2, "input_ids {}; ranks share rows of tokens: give [batch, sequence]",
               to_string(ids.shape()));
-  const Split split(ids.shape()[1], degrees, rank);
+  const Split split(ids.shape()[1], degrees, rank, unit);
+  if (degrees.ranks() == 1 && split.padded == split.length) return batch;
   Batch part;
   for (const auto& [name, value] : batch.values) {
     if (name == "input_ids" || name == "position_ids") {
@@ -98,7 +99,7 @@ Batch split_batch(const Batch& batch, const dist::ContextDegrees& degrees, int r
     } else {
       model_error(
           "ranks share sequences, which splits input_ids, targets and position_ids; the batch also has '{}': remove it, "
-          "or train without context parallelism",
+          "or train without context and sequence parallelism",
           name);
     }
   }
@@ -109,14 +110,14 @@ Batch split_batch(const Batch& batch, const dist::ContextDegrees& degrees, int r
 }
 
 DataLoaders split_sequences(DataLoaders loaders, const dist::ContextDegrees& degrees,
-                            std::function<int(int rank)> place) {
+                            std::function<int(int rank)> place, int unit) {
   for (DataLoader* loader : {&loaders.train, &loaders.valid, &loaders.test}) {
     if (!*loader) continue;
-    *loader = [whole = std::move(*loader), degrees, place](std::span<const std::int64_t> samples) {
-      return split_batch(whole(samples), degrees, place(RankContext::current().rank()));
+    *loader = [whole = std::move(*loader), degrees, place, unit](std::span<const std::int64_t> samples) {
+      return split_batch(whole(samples), degrees, place(RankContext::current().rank()), unit);
     };
   }
-  if (!loaders.count_tokens) loaders.count_tokens = count_targets;
+  if (degrees.ranks() > 1 && !loaders.count_tokens) loaders.count_tokens = count_targets;
   return loaders;
 }
 

@@ -21,11 +21,15 @@ struct TensorRanks {
 
 struct TensorSlot {
   std::shared_ptr<const TensorRanks> shared = nullptr;
+  std::int64_t heads = 0;  // of an attention without a ContextSlot
 
+  int ranks() const { return shared == nullptr ? 1 : shared->ranks.size(); }
+  int rank() const { return shared == nullptr ? 0 : shared->ranks.rank(); }
+  bool cuts_tokens() const { return shared != nullptr && shared->sequence_parallel; }
+  // Of `length` tokens, those of a rank's hidden states between blocks.
+  std::int64_t own_length(std::int64_t length) const { return cuts_tokens() ? length / ranks() : length; }
   // Tokens of a whole sequence, of which the module has `length`.
-  std::int64_t whole_length(std::int64_t length) const {
-    return shared != nullptr && shared->sequence_parallel ? length * shared->ranks.size() : length;
-  }
+  std::int64_t whole_length(std::int64_t length) const { return cuts_tokens() ? length * ranks() : length; }
 };
 
 }  // namespace loom::dist

@@ -62,8 +62,9 @@ void materialize(Module& root) {
 
 void write_normal(const ParamSlot& slot, std::string_view path, std::uint64_t seed, double std) {
   if (slot.value.raw() != nullptr) {  // not in a dry run
-    const BoxRuns runs(slot.shard.global_shape, slot.shard.offset, slot.value.shape());
-    draw(slot.value, runs, stream_key(seed, path), std);
+    fill_parts(slot.local(), path, [&](const LocalTensor& box) {
+      draw(box.value, {box.shard.global_shape, box.shard.offset, box.value.shape()}, stream_key(seed, path), std);
+    });
   }
   slot.value.storage()->bump_version();
 }

@@ -20,14 +20,20 @@ Tensor loss_of(const Args& args, const Tensor& weight) {
 
 }  // namespace
 
+std::vector<MatrixLayer::Part> Linear::parts() {
+  std::vector<Part> parts{{&weight, 0, 1}};
+  if (bias != nullptr) parts.push_back({bias, 0});
+  return parts;
+}
 Value Linear::forward(const Args& args) {
   if (args.positional.size() == 3) {
     require(bias == nullptr, "a linear layer with a bias has no loss of its own");
     return loss_of(args, weight.value);
   }
-  if (sum_) {
-    const Tensor sum = sum_(ops::linear(args.tensor(0), weight.value));
-    return bias == nullptr ? sum : ops::add(sum, bias->value);
+  if (is_shared()) {
+    const Tensor product =
+        shared_product(args.tensor(0), [this](const Tensor& x) { return ops::linear(x, weight.value); });
+    return bias == nullptr ? product : ops::add(product, bias->value);
   }
   return ops::linear(args.tensor(0), weight.value, bias == nullptr ? Tensor{} : bias->value);
 }
@@ -35,8 +41,12 @@ Value Linear::forward(const Args& args) {
 Conv1D::Conv1D(std::int64_t in, std::int64_t out, double init_std)
     : weight(register_parameter("weight", {in, out}, Init::normal(init_std))),
       bias(register_parameter("bias", {out}, Init::zeros())) {}
+std::vector<MatrixLayer::Part> Conv1D::parts() { return {{&weight, 1, 0}, {&bias, 0}}; }
 Value Conv1D::forward(const Args& args) {
-  if (sum_) return ops::add(sum_(ops::linear_kn(args.tensor(0), weight.value, Tensor{})), bias.value);
+  if (is_shared()) {
+    const auto product = [this](const Tensor& x) { return ops::linear_kn(x, weight.value, Tensor{}); };
+    return ops::add(shared_product(args.tensor(0), product), bias.value);
+  }
   return ops::linear_kn(args.tensor(0), weight.value, bias.value);
 }
 

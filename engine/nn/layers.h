@@ -2,46 +2,62 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "engine/nn/module.h"
 
 namespace loom::nn {
 
+// A layer whose matrix ranks may share: each computes some of the outputs, or has some of the inputs.
+class MatrixLayer : public Module {
+ public:
+  // A parameter, and the dims of it that go by the layer's outputs and inputs.
+  struct Part {
+    ParamSlot* slot = nullptr;
+    std::optional<int> outputs = {};
+    std::optional<int> inputs = {};
+  };
+  using Product = std::function<Tensor(const Tensor& x)>;
+
+  // The matrix first.
+  virtual std::vector<Part> parts() = 0;
+  // `run` calls `product`, which is the layer's without bias, and joins what the ranks compute of it.
+  void run_product_by(std::function<Tensor(const Tensor& x, const Product& product)> run) { run_ = std::move(run); }
+
+ protected:
+  bool is_shared() const { return run_ != nullptr; }
+  Tensor shared_product(const Tensor& x, const Product& product) const { return run_(x, product); }
+
+ private:
+  std::function<Tensor(const Tensor& x, const Product& product)> run_;
+};
+
 // y = x . weight^T + bias; weight [out, in].
-class Linear final : public Module {
+class Linear final : public MatrixLayer {
  public:
   Linear(std::int64_t in, std::int64_t out, bool bias, double init_std);
   std::string_view type_name() const override { return "Linear"; }
   ParamSlot& weight;
   ParamSlot* bias = nullptr;
-
-  // Where other ranks have the rest of the inputs: adds up the ranks' products, before the bias.
-  void sum_product_by(std::function<Tensor(const Tensor& product)> sum) { sum_ = std::move(sum); }
+  std::vector<Part> parts() override;
 
  protected:
   Value forward(const Args& args) override;
-
- private:
-  std::function<Tensor(const Tensor& product)> sum_;
 };
 
 // GPT-2's Conv1D: y = x . weight + bias; weight [in, out].
-class Conv1D final : public Module {
+class Conv1D final : public MatrixLayer {
  public:
   Conv1D(std::int64_t in, std::int64_t out, double init_std);
   std::string_view type_name() const override { return "Conv1D"; }
   ParamSlot& weight;
   ParamSlot& bias;
-
-  // As of Linear.
-  void sum_product_by(std::function<Tensor(const Tensor& product)> sum) { sum_ = std::move(sum); }
+  std::vector<Part> parts() override;
 
  protected:
   Value forward(const Args& args) override;
-
- private:
-  std::function<Tensor(const Tensor& product)> sum_;
 };
 
 // Rows of weight [vocab, dim] by id.

@@ -1,5 +1,8 @@
 #include "engine/nn/shard_spec.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "engine/core/error.h"
 
 namespace loom::nn {
@@ -29,7 +32,7 @@ std::string describe(const ShardSpec& shard, const Shape& shape) {
 }
 
 bool contains(const ShardSpec& outer, const Shape& outer_shape, const ShardSpec& inner, const Shape& inner_shape) {
-  if (outer.global_shape != inner.global_shape) return false;
+  if (outer.global_shape != inner.global_shape || outer.joined != inner.joined) return false;
   if (!box_fits(outer.global_shape, outer.offset, outer_shape)) return false;
   if (!box_fits(inner.global_shape, inner.offset, inner_shape)) return false;
   return is_empty(inner_shape) || box_fits(outer_shape, relative_offset(outer, inner), inner_shape);
@@ -56,11 +59,73 @@ void for_each_run(const LocalTensor& inner, const LocalTensor& outer, std::strin
 }  // namespace
 
 void copy_box(const LocalTensor& target, const LocalTensor& source, std::string_view what) {
+  if (target.shard.joined && !source.shard.joined) {
+    fill_parts(target, what, [&](const LocalTensor& part) { copy_box(part, source, what); });
+    return;
+  }
   for_each_run(target, source, what, [](Tensor inner, const Tensor& outer) { inner.copy_from(outer); });
 }
 
 void paste_box(const LocalTensor& target, const LocalTensor& source, std::string_view what) {
+  if (source.shard.joined && !target.shard.joined) {
+    for (const LocalTensor& part : file_parts(source, what)) paste_box(target, part, what);
+    return;
+  }
   for_each_run(source, target, what, [](const Tensor& inner, Tensor outer) { outer.copy_from(inner); });
+}
+
+std::vector<FileBox> file_boxes(const ShardSpec& shard, const Shape& shape) {
+  if (!shard.joined) return {{shard.offset, shape, Offset(shard.offset.size(), 0)}};
+  const auto [dim, matrices, ranks] = *shard.joined;
+  const auto d = static_cast<std::size_t>(dim);
+  const std::int64_t part = shard.global_shape[dim] / (matrices * ranks);  // of one matrix, on one rank
+  std::vector<FileBox> boxes;
+  for (std::int64_t i = 0; i < shape[dim];) {
+    const std::int64_t at = shard.offset[d] + i, in_part = at % part, matrix = at / part % matrices;
+    FileBox box{shard.offset, shape, Offset(shard.offset.size(), 0)};
+    box.shape[dim] = std::min(part - in_part, shape[dim] - i);
+    box.offset[d] = (matrix * ranks + at / (part * matrices)) * part + in_part;
+    box.in_tensor[d] = i;
+    i += box.shape[dim];
+    boxes.push_back(std::move(box));
+  }
+  return boxes;
+}
+
+namespace {
+
+// A new tensor for a box, and its place in `local` alone.
+std::pair<LocalTensor, LocalTensor> beside(const LocalTensor& local, const FileBox& box, std::string_view what) {
+  const Tensor copy = local.value.is_meta() ? Tensor::meta(box.shape, local.value.dtype(), std::string(what))
+                                            : Tensor::host(box.shape, local.value.dtype(), std::string(what));
+  return {{copy, {local.shard.global_shape, box.offset}}, {copy, {local.value.shape(), box.in_tensor}}};
+}
+
+LocalTensor by_itself(const LocalTensor& local) { return {local.value, ShardSpec::whole(local.value.shape())}; }
+
+}  // namespace
+
+std::vector<LocalTensor> file_parts(const LocalTensor& local, std::string_view what) {
+  if (!local.shard.joined) return {local};
+  std::vector<LocalTensor> parts;
+  for (const FileBox& box : file_boxes(local.shard, local.value.shape())) {
+    const auto [part, place] = beside(local, box, what);
+    copy_box(place, by_itself(local), what);
+    parts.push_back(part);
+  }
+  return parts;
+}
+
+void fill_parts(const LocalTensor& local, std::string_view what, const std::function<void(const LocalTensor&)>& fill) {
+  if (!local.shard.joined) {
+    fill(local);
+    return;
+  }
+  for (const FileBox& box : file_boxes(local.shard, local.value.shape())) {
+    const auto [part, place] = beside(local, box, what);
+    fill(part);
+    paste_box(by_itself(local), place, what);
+  }
 }
 
 }  // namespace loom::nn

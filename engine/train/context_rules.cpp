@@ -8,8 +8,21 @@
 
 namespace loom::train {
 
+namespace {
+
+int token_cuts(const TrainingInputs& inputs) { return inputs.fsdp2 ? inputs.fsdp2->matrices.token_cuts() : 1; }
+
+}  // namespace
+
 void split_sequences(const TrainSections& arguments, TrainingInputs& inputs) {
-  if (inputs.dims.degrees().cp == 1) return;
+  data::DataLoaders& loaders = inputs.objective.loaders;
+  if (inputs.dims.degrees().cp == 1) {
+    if (const int cuts = token_cuts(inputs); cuts > 1) {
+      loaders = data::split_sequences(
+          std::move(loaders), {}, [](int) { return 0; }, cuts);
+    }
+    return;
+  }
   const objective::StageRow& stage = objective::row_of(arguments.objective.stage);
   if (stage.forward != objective::Forward::kNextToken) {
     config_error("--stage {}: its loss is of whole sequences, which {} ranks share; remove context parallelism",
@@ -22,9 +35,9 @@ void split_sequences(const TrainSections& arguments, TrainingInputs& inputs) {
         "parallelism",
         inputs.dims.degrees().cp);
   }
-  data::DataLoaders& loaders = inputs.objective.loaders;
-  loaders = data::split_sequences(std::move(loaders), inputs.fsdp2->sequences.degrees,
-                                  [dims = inputs.dims](int rank) { return dims.context_rank(rank); });
+  loaders = data::split_sequences(
+      std::move(loaders), inputs.fsdp2->sequences.degrees,
+      [dims = inputs.dims](int rank) { return dims.context_rank(rank); }, token_cuts(inputs));
   if (reduction != objective::LossReduction::kMicroBatch) return;
   loaders.count_tokens = [](const data::Batch& batch) -> data::TokenCounts {
     data::TokenCounts counts = data::count_targets(batch);

@@ -1,4 +1,4 @@
-// What a job needs so that ranks can share sequences (context parallelism), and its loaders then.
+// What a job needs so that ranks can share sequences (context parallelism, sequence parallelism), and its loaders then.
 //
 // Errors   ConfigError for objectives and losses that are not of single tokens.
 #pragma once

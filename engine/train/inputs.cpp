@@ -154,17 +154,6 @@ ParallelDegrees degrees_of(const sharding::ResolvedFsdp2Config& config) {
   return {.dp_replicate = ranks / (cp * dp_shard), .dp_shard = dp_shard, .cp = cp, .tp = config.layout.tensor};
 }
 
-// Ranks that share matrices share the tokens of a rank too, along the sequence or for experts.
-void check_tokens(std::int64_t seq_length, const sharding::ResolvedFsdp2Config& resolved,
-                  const sharding::Fsdp2Config& config) {
-  const sharding::SharedMatrices& matrices = resolved.matrices;
-  if (matrices.ranks == 1 || (!matrices.sequence_parallel && matrices.tokens.empty())) return;
-  const int ranks = matrices.ranks * resolved.sequences.degrees.ranks();
-  if (seq_length % ranks == 0) return;
-  config_error("{}: {} ranks share the tokens of a sequence, and --seq-length is {}; use a multiple of {}",
-               config.value_mark("tensor_parallel_size").text(), ranks, seq_length, ranks);
-}
-
 // The file against the model, which is tuned.
 void resolve_sharding(const TrainSections& arguments, nn::Module& model, TrainingInputs& inputs) {
   std::vector<std::string> said;
@@ -186,7 +175,6 @@ void resolve_sharding(const TrainSections& arguments, nn::Module& model, Trainin
   }
   inputs.fsdp2 = resolve(arguments, model, config);
   inputs.dims = ParallelDims(degrees_of(*inputs.fsdp2), arguments.launch.ranks);
-  check_tokens(arguments.data.seq_length, *inputs.fsdp2, config);
   inputs.fsdp2->warnings.insert(inputs.fsdp2->warnings.end(), said.begin(), said.end());
   warn_of_unscaled_fp16(arguments.optimizer, config, *inputs.fsdp2);
   check_sharding_size_is_given(config, arguments.launch.ranks);

@@ -1,6 +1,8 @@
 // GPT-2: LayerNorm, learned positions, Conv1D projections, GELU in its tanh form, dropout while it trains.
 #include <cmath>
+#include <cstring>
 
+#include "engine/dist/tensor_slot.h"
 #include "engine/nn/functional.h"
 #include "engine/nn/layers.h"
 #include "engine/tensor/ops.h"
@@ -10,6 +12,7 @@
 #include "models/decoder/cache_call.h"
 #include "models/decoder/decoder_parts.h"
 #include "models/decoder/layer_parts.h"
+#include "sharding/tensor/tensor_plan.h"
 
 namespace loom::models {
 namespace {
@@ -33,6 +36,31 @@ Tensor all_positions(std::int64_t length) {
   return ids;
 }
 
+// Dropout of hidden states, of which a rank may have some tokens.
+Tensor dropped(const Tensor& hidden, double p, const nn::Module& module) {
+  const dist::TensorSlot& tensor = *module.attachment<dist::TensorSlot>();
+  ops::DropoutPart part;
+  if (tensor.cuts_tokens()) part = {.cut = tensor.rank(), .cuts = tensor.ranks()};
+  return ops::dropout(hidden, p, module.training(), part);
+}
+
+// Of the tokens that a rank has of hidden states.
+Tensor own_positions(const Tensor& ids, const dist::TensorSlot& tensor) {
+  const std::int64_t length = ids.shape()[-1], own = tensor.own_length(length);
+  if (own == length) return ids;
+  Shape shape = ids.shape();
+  shape[-1] = own;
+  if (ids.is_meta()) return Tensor::meta(shape, ids.dtype(), "position ids");
+  const Tensor part = Tensor::host(shape, ids.dtype(), "position ids");
+  const auto bytes = static_cast<std::size_t>(own * element_bytes(ids.dtype()));
+  for (std::int64_t row = 0; row < part.numel() / own; ++row) {
+    const std::int64_t first = row * length + tensor.rank() * own;
+    std::memcpy(static_cast<std::byte*>(part.raw()) + static_cast<std::size_t>(row) * bytes,
+                static_cast<const std::byte*>(ids.raw()) + first * element_bytes(ids.dtype()), bytes);
+  }
+  return part;
+}
+
 class Gpt2Attention final : public nn::Module {
  public:
   explicit Gpt2Attention(const DecoderConfig& c)
@@ -46,23 +74,27 @@ class Gpt2Attention final : public nn::Module {
         c_proj_(
             register_module("c_proj", std::make_shared<nn::Conv1D>(c.hidden_size, c.hidden_size, residual_std(c)))) {
     attach_batch_rows(*this);
+    attach(std::make_shared<dist::TensorSlot>(dist::TensorSlot{.heads = heads_}));
   }
   std::string_view type_name() const override { return "GPT2Attention"; }
 
  protected:
   Value forward(const Args& args) override {
-    const std::vector<Tensor> qkv =
-        ops::split_last(c_attn_(args.tensor(0)), {hidden_size_, hidden_size_, hidden_size_});
-    const Tensor q = split_heads(qkv[0], heads_), k = split_heads(qkv[1], heads_), v = split_heads(qkv[2], heads_);
+    const dist::TensorSlot& tensor = *attachment<dist::TensorSlot>();
+    const std::int64_t heads = heads_ / tensor.ranks(), width = hidden_size_ / tensor.ranks();
+    const std::vector<Tensor> qkv = ops::split_last(c_attn_(args.tensor(0)).tensor(), {width, width, width});
+    const Tensor q = split_heads(qkv[0], heads), k = split_heads(qkv[1], heads), v = split_heads(qkv[2], heads);
     if (const auto cache = cache_part(optional_argument(args, 2)))
       return c_proj_(join_heads(ops::cached_attention(q, k, v, scale_, *cache)));
     const auto attend = [scale = scale_, dropout = training() ? attention_dropout_ : 0.0,
+                         first_head = tensor.rank() * heads,
                          ends = segment_ends(optional_argument(args, 1))](const auto& qkv) {
-      return dropout > 0 ? ops::composed::plain_attention(qkv[0], qkv[1], qkv[2], scale, /*causal=*/true, ends, dropout)
+      return dropout > 0 ? ops::composed::plain_attention(qkv[0], qkv[1], qkv[2], scale, /*causal=*/true, ends, dropout,
+                                                          first_head)
                          : nn::functional::plain_attention(qkv[0], qkv[1], qkv[2], scale, /*causal=*/true, ends);
     };
     const Tensor out = core_attention(*this, {q, k, v}, attend);
-    return ops::dropout(c_proj_(join_heads(out)), residual_dropout_, training());
+    return dropped(c_proj_(join_heads(out)).tensor(), residual_dropout_, *this);
   }
 
  private:
@@ -82,7 +114,9 @@ class Gpt2Mlp final : public nn::Module {
                               std::make_shared<nn::Conv1D>(c.hidden_size, c.intermediate_size, c.initializer_range))),
         c_proj_(register_module("c_proj",
                                 std::make_shared<nn::Conv1D>(c.intermediate_size, c.hidden_size, residual_std(c)))),
-        residual_dropout_(c.residual_dropout) {}
+        residual_dropout_(c.residual_dropout) {
+    attach_tensor(*this);
+  }
   std::string_view type_name() const override { return "GPT2MLP"; }
 
  protected:
@@ -90,7 +124,7 @@ class Gpt2Mlp final : public nn::Module {
     const Tensor out = activated(
         *this, {c_fc_(args.tensor(0))}, [](const auto& x) { return nn::functional::gelu(x[0], ops::Gelu::kTanh); },
         [this](const Tensor& x) { return c_proj_(x).tensor(); });
-    return ops::dropout(out, residual_dropout_, training());
+    return dropped(out, residual_dropout_, *this);
   }
 
  private:
@@ -140,6 +174,7 @@ class Gpt2Model final : public nn::Module {
     for (std::int64_t i = 0; i < c.num_hidden_layers; ++i) h_.append(std::make_shared<Gpt2Block>(c));
     h_.attach(std::make_shared<LayerList>(LayerList{"attn", "mlp"}));
     attach_batch_rows(*this);
+    attach_tensor(*this);
   }
   std::string_view type_name() const override { return "GPT2Model"; }
 
@@ -149,8 +184,9 @@ class Gpt2Model final : public nn::Module {
   Value forward(const Args& args) override {
     const std::int64_t length = check_length(args.tensor(0).shape(), 2, config_);
     const auto cache = CacheCall::of(args, args.tensor(0).shape(), config_);
-    Tensor hidden = ops::add(wte(args.tensor(0)), wpe_(positions(args, length, cache)));
-    hidden = ops::dropout(hidden, config_.embedding_dropout, training());
+    const dist::TensorSlot& tensor = *attachment<dist::TensorSlot>();
+    Tensor hidden = ops::add(wte(args.tensor(0)), wpe_(own_positions(positions(args, length, cache), tensor)));
+    hidden = dropped(hidden, config_.embedding_dropout, *this);
     const Value& ends = args.find("actual_seq_len");
     if (!cache) {
       hidden = run_layers(h_, {{std::move(hidden), ends}, {}}, [this](std::size_t i, const Args& a) {
@@ -181,7 +217,15 @@ class Gpt2LMHeadModel final : public nn::Module {
   explicit Gpt2LMHeadModel(const DecoderConfig& c)
       : config_(c),
         transformer_(register_module("transformer", std::make_shared<Gpt2Model>(c))),
-        lm_head_(register_module("lm_head", make_lm_head(c, transformer_.wte.weight))) {}
+        lm_head_(register_module("lm_head", make_lm_head(c, transformer_.wte.weight))) {
+    const std::string layer = "transformer.h.{*}.";
+    attach(std::make_shared<sharding::TensorPlan>(
+        sharding::TensorPlan{.colwise = {layer + "attn.c_attn", layer + "mlp.c_fc"},
+                             .rowwise = {layer + "attn.c_proj", layer + "mlp.c_proj"},
+                             .joined = {{layer + "attn.c_attn", 3}},
+                             .embedding = "transformer.wte",
+                             .output = "lm_head"}));
+  }
   std::string_view type_name() const override { return "GPT2LMHeadModel"; }
 
  protected:

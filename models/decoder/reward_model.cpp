@@ -5,6 +5,7 @@
 #include "engine/core/error.h"
 #include "engine/nn/layers.h"
 #include "models/mixin/new_parameters.h"
+#include "sharding/tensor/tensor_plan.h"
 
 namespace loom::models {
 namespace {
@@ -65,8 +66,15 @@ std::shared_ptr<nn::Module> make_reward_model(const std::shared_ptr<nn::Module>&
     if (path == "weight") weight = slot;
   }
   require(weight != nullptr, "an output layer without weight");
-  return std::make_shared<RewardModel>(reward_class(causal->type_name()), parts[0].first, parts[0].second,
-                                       weight->shard.global_shape[1], weight->init.std);
+  auto model = std::make_shared<RewardModel>(reward_class(causal->type_name()), parts[0].first, parts[0].second,
+                                             weight->shard.global_shape[1], weight->init.std);
+  if (const auto plan = causal->attachment<sharding::TensorPlan>()) {
+    auto own = std::make_shared<sharding::TensorPlan>(*plan);
+    own->output.clear();
+    own->head = kRewardHead;
+    model->attach(std::move(own));
+  }
+  return model;
 }
 
 bool is_reward_model(const nn::Module& model) { return dynamic_cast<const RewardModel*>(&model) != nullptr; }

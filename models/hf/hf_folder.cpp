@@ -182,7 +182,8 @@ void fill_local(const nn::LocalTensor& local, const std::vector<Source>& sources
     if (part) {
       fill_expert_part(local, *stored, *part);
     } else {
-      fill_box(local.value, local.shard.offset, *stored);
+      nn::fill_parts(local, stored->name,
+                     [&](const nn::LocalTensor& box) { fill_box(box.value, box.shard.offset, *stored); });
     }
   }
 }

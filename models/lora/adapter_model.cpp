@@ -98,7 +98,9 @@ void check_adapter(nn::Module& model, const AdapterFolder& folder) {
 void load_adapter(nn::Module& model, const AdapterFolder& folder) {
   check_adapter(model, folder);
   for (const Tuned& tuned : tuned_of(model)) {
-    fill_box(tuned.slot->value, tuned.slot->shard.offset, *folder.tensors().at(tuned.path));
+    nn::fill_parts(tuned.slot->local(), tuned.path, [&](const nn::LocalTensor& box) {
+      fill_box(box.value, box.shard.offset, *folder.tensors().at(tuned.path));
+    });
   }
 }
 

@@ -53,25 +53,30 @@ void check_untied(nn::Module& model, const std::vector<std::string>& saved, cons
   }
 }
 
-// Element i of the whole is uniform within `bound`, on whichever rank it is drawn.
-void write_uniform(const nn::ParamSlot& slot, std::string_view path, std::uint64_t seed, double bound) {
-  slot.value.storage()->bump_version();
-  if (slot.value.raw() == nullptr || slot.value.numel() == 0) return;  // a dry run; a rank without rows
-  const std::uint64_t key = stream_key(seed, path);
-  const BoxRuns runs(slot.shard.global_shape, slot.shard.offset, slot.value.shape());
-  auto* bytes = static_cast<std::byte*>(slot.value.raw());
-  const std::int64_t size = element_bytes(slot.value.dtype());
-  parallel_for(ceil_div(slot.value.numel(), kTile), [&](std::int64_t tile) {
+void write_uniform_box(const nn::LocalTensor& box, std::uint64_t key, double bound) {
+  const Tensor& values_of_box = box.value;
+  const BoxRuns runs(box.shard.global_shape, box.shard.offset, values_of_box.shape());
+  auto* bytes = static_cast<std::byte*>(values_of_box.raw());
+  const std::int64_t size = element_bytes(values_of_box.dtype());
+  parallel_for(ceil_div(values_of_box.numel(), kTile), [&](std::int64_t tile) {
     const std::int64_t begin = tile * kTile;
-    const std::int64_t count = std::min(kTile, slot.value.numel() - begin);
+    const std::int64_t count = std::min(kTile, values_of_box.numel() - begin);
     std::vector<double> values(static_cast<std::size_t>(count));
     for (std::int64_t i = 0; i < count; ++i) {
       const std::int64_t at = begin + i;
       const std::int64_t element = runs.begin(at / runs.elems()) + at % runs.elems();
       values[static_cast<std::size_t>(i)] = bound * (2 * uniform_at(key, static_cast<std::uint64_t>(element)) - 1);
     }
-    kernels::cast(count, DType::kF64, values.data(), slot.value.dtype(), bytes + begin * size);
+    kernels::cast(count, DType::kF64, values.data(), values_of_box.dtype(), bytes + begin * size);
   });
+}
+
+// Element i of the whole is uniform within `bound`, on whichever rank it is drawn.
+void write_uniform(const nn::ParamSlot& slot, std::string_view path, std::uint64_t seed, double bound) {
+  slot.value.storage()->bump_version();
+  if (slot.value.raw() == nullptr || slot.value.numel() == 0) return;  // a dry run; a rank without rows
+  nn::fill_parts(slot.local(), path,
+                 [&](const nn::LocalTensor& box) { write_uniform_box(box, stream_key(seed, path), bound); });
 }
 
 void draw(const nn::ParamSlot& slot, const std::string& path, const LoraLinear& layer, bool is_a, std::uint64_t seed) {

@@ -1,7 +1,6 @@
 #include "models/lora/lora_linear.h"
 
 #include "engine/core/error.h"
-#include "engine/nn/layers.h"
 #include "engine/tensor/ops.h"
 #include "engine/tensor/ops/general.h"
 
@@ -56,15 +55,30 @@ LoraLinear::LoraLinear(nn::Module& base, const Options& options)
   if (const nn::ParamSlot* of_base = slot_of(base, "bias")) bias = &register_tied("bias", *of_base);
 }
 
-nn::Value LoraLinear::forward(const nn::Args& args) {
-  const Tensor& x = args.tensor(0);
-  const Tensor own_bias = bias == nullptr ? Tensor{} : bias->value;
+std::vector<nn::MatrixLayer::Part> LoraLinear::parts() {
+  const int outputs = is_conv1d_ ? 1 : 0;
+  std::vector<Part> parts{{&weight, outputs, 1 - outputs}};
+  if (bias != nullptr) parts.push_back({bias, 0});
+  parts.push_back({&lora_a_->weight, std::nullopt, 1});
+  parts.push_back({&lora_b_->weight, 0});
+  return parts;
+}
+
+Tensor LoraLinear::product(const Tensor& x, const Tensor& own_bias) const {
   const Tensor y = is_conv1d_ ? ops::linear_kn(x, weight.value, own_bias) : ops::linear(x, weight.value, own_bias);
-  Tensor adapted = ops::dropout(x, options_.dropout, training());
+  const std::int64_t first_input = lora_a_->weight.shard.offset[1];
+  Tensor adapted = ops::dropout(x, options_.dropout, training(), {.dim = -1, .begin = first_input});
   adapted = ops::cast(adapted, lora_a_->weight.value.dtype());
   adapted = lora_b_(lora_a_(adapted)).tensor();
   adapted = ops::scale(adapted, options_.scale);
   return ops::cast(ops::add(ops::cast(y, adapted.dtype()), adapted), y.dtype());
+}
+
+nn::Value LoraLinear::forward(const nn::Args& args) {
+  const Tensor own_bias = bias == nullptr ? Tensor{} : bias->value;
+  if (!is_shared()) return product(args.tensor(0), own_bias);
+  const Tensor y = shared_product(args.tensor(0), [this](const Tensor& x) { return product(x, {}); });
+  return own_bias.defined() ? ops::add(y, own_bias) : y;
 }
 
 }  // namespace loom::models

@@ -5,6 +5,7 @@
 // Shapes    A [r, in], B [out, r], for either layout of W: a Linear has W [out, in], a Conv1D [in, out].
 // Names     weight and bias keep their names; the adapter's are lora_A.weight and lora_B.weight below them, which
 //           are peft's names.
+// Shared    by ranks that have some of its inputs: A has these columns, and the sum over the ranks is of both products.
 // Zero B    gives the bits of the module without adapter (x + 0 is x).
 // Threads   the rank's host thread.
 #pragma once
@@ -12,7 +13,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "engine/nn/module.h"
+#include "engine/nn/layers.h"
 #include "models/lora/lora_options.h"
 
 namespace loom::models {
@@ -28,7 +29,7 @@ class LoraMatrix final : public nn::Module {
   nn::Value forward(const nn::Args& args) override;
 };
 
-class LoraLinear final : public nn::Module {
+class LoraLinear final : public nn::MatrixLayer {
  public:
   struct Options {
     std::int64_t r = 0;
@@ -49,11 +50,14 @@ class LoraLinear final : public nn::Module {
   nn::ParamSlot* bias = nullptr;
   LoraMatrix& lora_a() { return *lora_a_; }
   LoraMatrix& lora_b() { return *lora_b_; }
+  std::vector<Part> parts() override;
 
  protected:
   nn::Value forward(const nn::Args& args) override;
 
  private:
+  Tensor product(const Tensor& x, const Tensor& bias_of_base) const;
+
   const Options options_;
   const bool is_conv1d_;
   nn::Child<LoraMatrix> lora_a_;

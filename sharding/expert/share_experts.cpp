@@ -37,9 +37,9 @@ void share_experts(nn::Module& model, const std::vector<std::string>& paths, con
       require(box.ndim() > 0 && box[0] == experts.expert_count(), "'{}.{}' {} has no row for each of {} experts", path,
               name, to_string(box), experts.expert_count());
       box[0] = own;
-      Offset offset = slot->shard.offset;
-      offset[0] = axis.rank() * own;
-      cut_parameter(module, *slot, offset, box);
+      nn::ShardSpec shard = slot->shard;
+      shard.offset[0] = axis.rank() * own;
+      cut_parameter(module, *slot, shard, box);
     }
     experts.share_experts(axis, path, sharing);
   }

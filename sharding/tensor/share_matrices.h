@@ -10,8 +10,9 @@
 //             rank's heads, routers, copies of key/value heads) are partial: sum_partial_gradients() adds them up once
 //             a step.
 // Norms       count copies of a parameter once (TensorShares).
-// Errors      ConfigError for a model without a plan, heads that t does not divide, a vocabulary or an inner size that
-//             t does not divide, and modules that are no linear layers.
+// Vocabulary  as torch.chunk cuts it: the last rank may have fewer ids, and at least one.
+// Errors      ConfigError for a model without a plan, heads or an inner size that t does not divide, a vocabulary of
+//             which a rank would have nothing, and modules that are no linear layers.
 // Source      Megatron-LM (column- and row-parallel layers, sequence parallelism), torch.distributed.tensor.parallel.
 #pragma once
 
@@ -23,6 +24,7 @@
 #include "engine/comm/mesh.h"
 #include "engine/nn/module.h"
 #include "sharding/config/fsdp2_config.h"
+#include "sharding/tensor/tensor_plan.h"
 
 namespace loom::sharding {
 
@@ -32,7 +34,11 @@ struct SharedMatrices {
   bool sequence_parallel = false;
   bool loss_parallel = true;
   std::vector<std::string> colwise, rowwise, tokens;
-  std::string embedding, output;
+  std::vector<JoinedMatrices> joined;   // of these layers, by path
+  std::string embedding, output, head;  // paths; one of the last two is empty
+
+  // Into how many parts the tokens of a rank are cut: along the sequence, or for experts.
+  int token_cuts() const { return sequence_parallel || !tokens.empty() ? ranks : 1; }
 };
 
 // Attached to a model whose matrices are shared.

@@ -63,7 +63,8 @@ class PostTraining : public ::testing::Test {
     return outcome.err;
   }
   // The figures of each step of a run, which must end well.
-  std::vector<nlohmann::ordered_json> steps_of(const Words& words, const std::string& metrics = "metrics.jsonl") const {
+  using Steps = std::vector<nlohmann::ordered_json>;
+  Steps steps_of(const Words& words, const std::string& metrics = "metrics.jsonl") const {
     ends_well(words + Words{"--metrics-path", metrics});
     return folder.metrics(metrics);
   }
@@ -96,19 +97,22 @@ class PostTraining : public ::testing::Test {
             "--micro-batch-size",
             "1"};
   }
+  static void expect_same(const Steps& other, const Steps& one) {
+    ASSERT_EQ(other.size(), one.size());
+    for (std::size_t i = 0; i < one.size(); ++i) {
+      EXPECT_NEAR(other[i].at("loss"), one[i].at("loss"), 2e-6) << "step " << i;
+      for (const auto& [name, value] : one[i].at("reports").items()) {
+        EXPECT_NEAR(other[i].at("reports").at(name), value, 2e-6) << "step " << i << ", " << name;
+      }
+    }
+  }
   void expect_same_on_ranks(const Words& words) const {
-    const auto one = steps_of(words + Words{"--nproc-per-node", "1"}, "one.jsonl");
+    const Steps one = steps_of(words + Words{"--nproc-per-node", "1"}, "one.jsonl");
     ASSERT_EQ(one.size(), 6U);
     EXPECT_LT(one.back().at("loss"), one.front().at("loss"));
     for (const char* ranks : {"2", "4"}) {
-      const auto other = steps_of(words + Words{"--nproc-per-node", ranks}, "other.jsonl");
-      ASSERT_EQ(other.size(), one.size());
-      for (std::size_t i = 0; i < one.size(); ++i) {
-        EXPECT_NEAR(other[i].at("loss"), one[i].at("loss"), 2e-6) << ranks << " ranks, step " << i;
-        for (const auto& [name, value] : one[i].at("reports").items()) {
-          EXPECT_NEAR(other[i].at("reports").at(name), value, 2e-6) << ranks << " ranks, step " << i << ", " << name;
-        }
-      }
+      SCOPED_TRACE(ranks);
+      expect_same(steps_of(words + Words{"--nproc-per-node", ranks}, "other.jsonl"), one);
     }
   }
   // The run that stops after three steps and goes on ends as the one that does not.
@@ -124,6 +128,23 @@ class PostTraining : public ::testing::Test {
 
   const ProgramFolder folder;
 };
+
+TEST_F(PostTraining, OfEveryStageIsTheSameWhereRanksShareMatrices) {
+  for (const auto& [name, data, sharding] : {std::tuple{"orm", "pairs", "reward.yaml"},
+                                             {"dpo", "pairs", "fsdp2.yaml"},
+                                             {"simpo", "pairs", "fsdp2.yaml"},
+                                             {"prm", "steps", "fsdp2.yaml"}}) {
+    Words words = stage(name, data, sharding);
+    if (std::string_view(name) == "prm") words = words + Words{"--placeholder-token", "<|im_end|>"};
+    const Steps one = steps_of(words + Words{"--nproc-per-node", "1"}, "one.jsonl");
+    for (const char* more : {"", "sequence_parallel: true\n"}) {
+      SCOPED_TRACE(fmt::format("{} {}", name, more));
+      folder.write("shared.yaml", folder.read(sharding) + "tensor_parallel_size: 2\n" + more);
+      const Words shared = with_value(words, "--fsdp2-config-path", "shared.yaml");
+      expect_same(steps_of(shared + Words{"--nproc-per-node", "4"}, "other.jsonl"), one);
+    }
+  }
+}
 
 // --- outcomes
 

@@ -1,7 +1,7 @@
 // Promise: matrices that ranks share train as whole ones, with and without sequence parallelism, beside experts and
 //          sequences that ranks share; checkpoints are resumed on other meshes; the model is exported and generated
 //          from; plans and files of other tools know the axis; what does not fit is refused before anything is built.
-// World:   the built program; a Llama, a Qwen3-MoE and a DeepSeek-V3 of two layers; 1, 2, 4 and 8 ranks.
+// World:   the built program; a Llama, a Qwen3-MoE, a DeepSeek-V3 and a GPT-2 of two layers; 1, 2, 4 and 8 ranks.
 #include <gmock/gmock.h>
 
 #include "tests/cli/axes_program.h"
@@ -24,6 +24,10 @@ class TensorParallel : public AxesProgram {
                  "num_attention_heads: 4\nnum_key_value_heads: 2\nmax_position_embeddings: 32\nrms_norm_eps: 1.0e-6\n"
                  "attention_bias: true\nmlp_bias: true\ntie_word_embeddings: false\n");
     folder.write("latent.yaml", latent_model(2));
+    folder.write("bare.yaml", "sharding_size: auto\nsub_modules_to_wrap: [\"transformer.h.{*}\"]\n");
+    folder.write("gpt2.yaml",
+                 "model_type: gpt2\narchitectures: [GPT2LMHeadModel]\nvocab_size: 257\nn_embd: 16\nn_layer: 2\n"
+                 "n_head: 4\nn_positions: 32\n");
   }
 
   std::vector<double> one(const std::string& model) const {
@@ -66,6 +70,74 @@ TEST_F(TensorParallel, TheEmbeddingMayBeTheOutputLayer) {
 TEST_F(TensorParallel, KeyValueHeadsHaveCopiesWhereThereAreFewer) {
   folder.write("four.yaml", kSharding + "tensor_parallel_size: 4\nsequence_parallel: true\n");
   expect_near(losses("four.jsonl", words("four.yaml", 4, "llama.yaml") + kFour), one("llama.yaml"));
+}
+
+TEST_F(TensorParallel, JoinedMatricesAreCutEachAndDropoutIsThatOfOneRank) {
+  const std::vector<double> whole = losses("one.jsonl", words("bare.yaml", 1, "gpt2.yaml") + kFour);
+  for (const char* more : {"", "sequence_parallel: true\n", "loss_parallel: false\n"}) {
+    SCOPED_TRACE(more);
+    folder.write("more.yaml",
+                 "sharding_size: auto\nsub_modules_to_wrap: [\"transformer.h.{*}\"]\n"
+                 "tensor_parallel_size: 2\n" +
+                     std::string(more));
+    for (const int ranks : {2, 4}) {
+      expect_near(losses("tp.jsonl", words("more.yaml", ranks, "gpt2.yaml") + kFour), whole);
+    }
+  }
+}
+
+// GPT-2's vocabulary, 50257, is odd, and its q, k and v are one matrix.
+TEST_F(TensorParallel, JoinedMatricesAndOddVocabulariesAreSavedResumedAndGeneratedFrom) {
+  const std::string wrapped = "sharding_size: auto\nsub_modules_to_wrap: [\"transformer.h.{*}\"]\n";
+  folder.write("whole.yaml", wrapped);
+  folder.write("two.yaml", wrapped + "tensor_parallel_size: 2\nsequence_parallel: true\n");
+  folder.write("four.yaml", wrapped + "tensor_parallel_size: 4\n");
+  const Words saved = {"--train-iters", "6", "--save", "out", "--save-interval", "3", "--ckpt-format", "torch_dcp"};
+  const Words from = {"--train-iters", "6", "--load", "out", "--ckpt-step", "3"};
+  const std::vector<double> all = losses("all.jsonl", words("two.yaml", 4, "gpt2.yaml") + saved);
+  ASSERT_EQ(all.size(), 6U);
+  expect_near(all, losses("one.jsonl", words("whole.yaml", 1, "gpt2.yaml") + Words{"--train-iters", "6"}));
+  const std::vector<double> last(all.begin() + 3, all.end());
+  EXPECT_EQ(losses("same.jsonl", words("two.yaml", 4, "gpt2.yaml") + from), last);
+  for (const auto& [sharding, ranks] :
+       {std::pair{"two.yaml", 2}, {"four.yaml", 4}, {"whole.yaml", 1}, {"whole.yaml", 2}}) {
+    SCOPED_TRACE(fmt::format("{} {}", sharding, ranks));
+    expect_near(losses(fmt::format("{}{}.jsonl", sharding, ranks), words(sharding, ranks, "gpt2.yaml") + from), last);
+  }
+  for (const auto& [sharding, ranks, out] : {std::tuple{"two.yaml", 4, "hf"}, {"whole.yaml", 2, "w"}}) {
+    const Outcome model =
+        folder.run(Words{"train"} + words(sharding, ranks, "gpt2.yaml") + kFour + Words{"--save", out});
+    ASSERT_EQ(model.exit_code, 0) << model.err;
+  }
+  const Words prompt = {"--prompt", "1 times", "--max-new-tokens", "8"};
+  EXPECT_EQ(folder.run(Words{"generate", "hf"} + prompt).out, folder.run(Words{"generate", "w"} + prompt).out);
+}
+
+TEST_F(TensorParallel, AdaptersAreCutWithTheirMatrices) {
+  const Words adapters = {"--lora-r", "4", "--lora-alpha", "8", "--lora-dropout", "0.3"};
+  for (const auto& [model, targets] :
+       {std::pair{"llama.yaml", Words{"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}},
+        {"gpt2.yaml", Words{"c_attn", "c_proj", "c_fc"}}}) {
+    const bool is_gpt2 = targets.size() == 3;
+    const std::string base =
+        is_gpt2 ? "sharding_size: auto\nsub_modules_to_wrap: [\"transformer.h.{*}\"]\n" : kSharding;
+    folder.write("base.yaml", base);
+    const Words tuned = adapters + Words{"--lora-target-modules"} + targets + kFour;
+    const std::vector<double> whole = losses("one.jsonl", words("base.yaml", 1, model) + tuned);
+    for (const char* more : {"", "sequence_parallel: true\n"}) {
+      SCOPED_TRACE(fmt::format("{} {}", model, more));
+      folder.write("more.yaml", base + "tensor_parallel_size: 2\n" + more);
+      expect_near(losses("tp.jsonl", words("more.yaml", 4, model) + tuned + Words{"--save", "adapter"}), whole);
+    }
+  }
+}
+
+TEST_F(TensorParallel, RowsWhoseLengthDoesNotDivideArePadded) {
+  for (const char* model : {"llama.yaml", "moe.yaml"}) {
+    const Words odd = kFour + Words{"--seq-length", "13"};
+    expect_near(losses("sp.jsonl", words("sp.yaml", 2, model) + odd),
+                losses("one.jsonl", words("plain.yaml", 1, model) + odd));
+  }
 }
 
 TEST_F(TensorParallel, GoesWithReplicasSharedSequencesAndSharedExperts) {
@@ -164,8 +236,9 @@ TEST_F(TensorParallel, WhatDoesNotFitIsRefusedFirst) {
   EXPECT_THAT(
       refused("tensor_parallel_size: 2\ncolwise_parallel: [model.norm]\n"),
       HasSubstr("'model.norm' is a RMSNorm, and tensor parallelism cuts linear layers; take it out of the plan"));
-  EXPECT_THAT(refused("tensor_parallel_size: 2\n", {"--lora-target-modules", "q_proj"}),
-              HasSubstr("and tensor parallelism cuts linear layers; take it out of the plan"));
+  EXPECT_THAT(refused("tensor_parallel_size: 2\n", {"--lora-target-modules", "lm_head"}),
+              HasSubstr("'lm_head' is a LoraLinear, and tensor parallelism shares the vocabulary of a Linear; take it "
+                        "out of the modules with adapters"));
   folder.write("three.yaml",
                "model_type: llama\nvocab_size: 256\nhidden_size: 24\nintermediate_size: 24\nnum_hidden_layers: 1\n"
                "num_attention_heads: 3\nnum_key_value_heads: 3\nmax_position_embeddings: 32\nrms_norm_eps: 1.0e-6\n"
@@ -178,12 +251,6 @@ TEST_F(TensorParallel, WhatDoesNotFitIsRefusedFirst) {
   EXPECT_EQ(eight.exit_code, 2);
   EXPECT_THAT(eight.err, HasSubstr("8 ranks cannot share 'model.layers.0.self_attn.q_proj', which has 4 heads; use a "
                                    "tensor_parallel_size that divides 4"));
-  folder.write("gpt2.json", R"({"model_type": "gpt2", "vocab_size": 256, "n_embd": 16, "n_layer": 1, "n_head": 2,
-                                "n_positions": 32, "architectures": ["GPT2LMHeadModel"]})");
-  folder.write("bad.yaml", "sharding_size: auto\ntensor_parallel_size: 2\n");
-  const Outcome gpt2 = folder.run(Words{"train"} + words("bad.yaml", 2, "gpt2.json") + kFour);
-  EXPECT_EQ(gpt2.exit_code, 2);
-  EXPECT_THAT(gpt2.err, HasSubstr("bad.yaml:2:23: GPT2LMHeadModel has no plan of tensor parallelism; write 1"));
 }
 
 }  // namespace

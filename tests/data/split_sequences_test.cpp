@@ -90,5 +90,15 @@ TEST(SplitLoaders, GiveTheCurrentRanksTokensAndCountThem) {
   EXPECT_FALSE(split.valid);
 }
 
+TEST(ASplitBatch, IsPaddedForRanksThatCutItsTokensOnceMore) {
+  const Batch odd = batch_of(1, 7);
+  const Batch padded = split_batch(odd, {}, 0, 4);
+  EXPECT_EQ(padded["input_ids"].shape(), (Shape{1, 8}));
+  EXPECT_THAT(values(padded, "targets").back(), ops::kIgnoreIndex);
+  EXPECT_EQ(split_batch(odd, {1, 2}, 1, 3)["input_ids"].shape(), (Shape{1, 6}));
+  const Batch even = split_batch(batch_of(1, 8), {}, 0, 4);
+  EXPECT_TRUE(even.find("position_ids").is_none());
+}
+
 }  // namespace
 }  // namespace loom::data

@@ -70,5 +70,51 @@ TEST(CopyBox, RefusesWhatTheSourceDoesNotHave) {
   EXPECT_THROW(copy_box(other, source, "w"), InvariantError);
 }
 
+// q, k and v of 4 columns each in one matrix of 12; two ranks. Rank 1's columns of the whole are 2, 3; 6, 7; 10, 11.
+class JoinedMatrices : public ::testing::Test {
+ protected:
+  static constexpr std::int64_t kRows = 2, kColumns = 12;
+  static LocalTensor whole() {
+    std::vector<float> values(kRows * kColumns);
+    std::iota(values.begin(), values.end(), 0.0f);
+    return {Tensor::from(values, {kRows, kColumns}), ShardSpec::whole({kRows, kColumns})};
+  }
+  // Columns [begin, begin + count) of the ranks' order.
+  static LocalTensor part(std::int64_t begin, std::int64_t count) {
+    return {Tensor::zeros({kRows, count}, DType::kF32),
+            {{kRows, kColumns}, {0, begin}, ShardSpec::Joined{.dim = 1, .matrices = 3, .ranks = 2}}};
+  }
+
+  test::OneRank rank;
+};
+
+TEST_F(JoinedMatrices, ARankHasItsPartOfEach) {
+  const LocalTensor own = part(6, 6);
+  copy_box(own, whole(), "c_attn");
+  EXPECT_THAT(own.value.to_vector<float>(), ElementsAre(2, 3, 6, 7, 10, 11, 14, 15, 18, 19, 22, 23));
+  std::vector<std::int64_t> begins;
+  for (const FileBox& box : file_boxes(own.shard, own.value.shape())) {
+    EXPECT_EQ(box.shape, (Shape{kRows, 2}));
+    begins.push_back(box.offset[1]);
+  }
+  EXPECT_THAT(begins, ElementsAre(2, 6, 10));
+}
+
+TEST_F(JoinedMatrices, PartsThatAreCutOnceMoreMakeTheWhole) {
+  const LocalTensor all{Tensor::zeros({kRows, kColumns}, DType::kF32), ShardSpec::whole({kRows, kColumns})};
+  for (const auto& [begin, count] : {std::pair{0, 5}, {5, 1}, {6, 4}, {10, 2}}) {
+    const LocalTensor own = part(begin, count);
+    copy_box(own, whole(), "c_attn");
+    paste_box(all, own, "c_attn");
+  }
+  EXPECT_EQ(all.value.to_vector<float>(), whole().value.to_vector<float>());
+}
+
+TEST_F(JoinedMatrices, BoxesOfBothOrdersDoNotMix) {
+  const LocalTensor own = part(0, 6);
+  EXPECT_FALSE(own.is_whole());
+  EXPECT_FALSE(contains(own.shard, own.value.shape(), whole().shard, {kRows, 6}));
+}
+
 }  // namespace
 }  // namespace loom::nn

@@ -207,5 +207,39 @@ TEST_F(DropoutOfRows, AreTheSameInTheGradient) {
   EXPECT_EQ(test::grad(x), values(y));
 }
 
+TEST_F(DropoutOfRows, PartsOfTokensHeadsAndFeaturesAreThoseOfTheWhole) {
+  const auto of_part = [&](const Shape& shape, const ops::DropoutPart& part) {
+    const RngForward forward(rows_of({3}));
+    return values(
+        ops::dropout(Tensor::from(Doubles(static_cast<std::size_t>(shape.numel()), 1), shape), 0.5, true, part));
+  };
+  const Doubles tokens = dropped(rows_of({3}), {1, 6, 5});
+  Doubles joined = of_part({1, 3, 5}, {.cut = 0, .cuts = 2});
+  append(joined, of_part({1, 3, 5}, {.cut = 1, .cuts = 2}), 0, 15);
+  EXPECT_EQ(joined, tokens);
+  const Doubles heads = of_part({1, 4, 3, 3}, {.dim = 1});
+  joined = of_part({1, 2, 3, 3}, {.dim = 1, .begin = 0});
+  append(joined, of_part({1, 2, 3, 3}, {.dim = 1, .begin = 2}), 0, 18);
+  EXPECT_EQ(joined, heads);
+  const Doubles last = of_part({1, 6, 2}, {.dim = -1, .begin = 3});
+  for (std::size_t token = 0; token < 6; ++token) {
+    EXPECT_EQ(last[2 * token], tokens[5 * token + 3]);
+    EXPECT_EQ(last[2 * token + 1], tokens[5 * token + 4]);
+  }
+}
+
+TEST_F(DropoutOfRows, PartsOfARingsTokensAreCutOnceMore) {
+  const auto of_part = [&](const RngRows& rows, const Shape& shape, const ops::DropoutPart& part) {
+    const RngForward forward(rows);
+    return values(
+        ops::dropout(Tensor::from(Doubles(static_cast<std::size_t>(shape.numel()), 1), shape), 0.5, true, part));
+  };
+  const RngRows ring = rows_of({3}, {{0, 1}, {3, 1}});
+  const Doubles own = dropped(ring, {1, 4, 5});
+  Doubles joined = of_part(ring, {1, 2, 5}, {.cut = 0, .cuts = 2});
+  append(joined, of_part(ring, {1, 2, 5}, {.cut = 1, .cuts = 2}), 0, 10);
+  EXPECT_EQ(joined, own);
+}
+
 }  // namespace
 }  // namespace loom

@@ -84,12 +84,12 @@ Tensor segment_attention(const Tensor& q, const Tensor& k, const Tensor& v, doub
 }
 
 Tensor plain_attention(const Tensor& q, const Tensor& k, const Tensor& v, double scale, bool causal,
-                       const SegmentEnds& ends, double dropout) {
+                       const SegmentEnds& ends, double dropout, std::int64_t first_head) {
   const std::int64_t first = check_attention(q, k, v, causal, {});
   if (ends) check_segments(q, k, *ends);
   Tensor keys = k, values = v;
   Tensor weights = scores(q, keys, values, scale, causal, first, ends);
-  weights = ops::dropout(plain_softmax(weights), dropout);
+  weights = ops::dropout(plain_softmax(weights), dropout, true, {.dim = 1, .begin = first_head});
   return swap_dims_1_2(bmm(weights, values, false));
 }
 

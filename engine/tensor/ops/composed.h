@@ -50,9 +50,10 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, double scale
 AttentionResult attention_with_log_sum_exp(const Tensor& q, const Tensor& k, const Tensor& v, double scale,
                                            bool causal = true, std::optional<std::int64_t> start = {});
 Tensor segment_attention(const Tensor& q, const Tensor& k, const Tensor& v, double scale, const SegmentEnds& ends);
-// With plain_softmax: Hugging Face's GPT-2 and InternVL's vision tower. `dropout` is of the weights (ops/general.h).
+// With plain_softmax: Hugging Face's GPT-2 and InternVL's vision tower. `dropout` is of the weights (ops/general.h);
+// `first_head`: of q among the heads of all ranks.
 Tensor plain_attention(const Tensor& q, const Tensor& k, const Tensor& v, double scale, bool causal,
-                       const SegmentEnds& ends = {}, double dropout = 0);
+                       const SegmentEnds& ends = {}, double dropout = 0, std::int64_t first_head = 0);
 // cross_entropy(logits.float()): fp32 logits, fp32 log-softmax, mean negative log-likelihood.
 Tensor cross_entropy(const Tensor& logits, const Tensor& targets, std::int64_t ignore_index);
 

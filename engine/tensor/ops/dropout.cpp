@@ -1,4 +1,5 @@
 // dropout(): how a tensor lies in the rows of a micro-batch, and the operator.
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <span>
@@ -30,6 +31,18 @@ struct Blocks {
   Ranges first;                     // indices of its first dim
 };
 
+// Entries [begin, begin + count) of the ranges, one behind another.
+Ranges cut_from(const Ranges& ranges, std::int64_t begin, std::int64_t count) {
+  Ranges cut;
+  for (const auto& [first, size] : ranges) {
+    const std::int64_t skipped = std::min(begin, size), taken = std::min(count, size - skipped);
+    if (taken > 0) cut.push_back({first + skipped, taken});
+    begin -= skipped;
+    count -= taken;
+  }
+  return cut;
+}
+
 // Where the tokens of this rank lie in a row, if it has `tokens` of them; none: they are no whole number of its parts.
 std::optional<Ranges> places_of(const RngRows& rows, std::int64_t tokens) {
   if (rows.parts.empty()) return Ranges{{0, tokens}};
@@ -45,19 +58,20 @@ std::optional<Ranges> places_of(const RngRows& rows, std::int64_t tokens) {
 }
 
 // None: the tensor does not consist of rows of the micro-batch.
-std::optional<Blocks> row_by_row(const Shape& shape, const RngRows& rows, std::uint64_t call) {
+std::optional<Blocks> row_by_row(const Shape& shape, const RngRows& rows, std::uint64_t call, const DropoutPart& part) {
   const auto count = static_cast<std::int64_t>(rows.numbers.size());
   Sizes sizes = shape.sizes();
   if (sizes.empty() || sizes[0] % count != 0) return std::nullopt;
   const bool is_flat = sizes[0] != count;
   if (is_flat) sizes[0] /= count;
   if (!is_flat) sizes.erase(sizes.begin());
-  const bool has_tokens = is_flat || sizes.size() > 1;
+  const bool has_tokens = is_flat || (sizes.size() > 1 && part.dim != 1);
   if (is_flat && sizes.size() == 1) sizes.push_back(1);
   while (sizes.size() < 2) sizes.insert(sizes.begin(), 1);
-  const std::optional<Ranges> first = has_tokens ? places_of(rows, sizes[0]) : Ranges{{0, sizes[0]}};
+  std::optional<Ranges> first = has_tokens ? places_of(rows, sizes[0] * part.cuts) : Ranges{{part.begin, sizes[0]}};
   if (!first) return std::nullopt;
-  Blocks blocks{{}, std::move(sizes), *first};
+  if (part.cuts > 1) first = cut_from(*first, part.cut * sizes[0], sizes[0]);
+  Blocks blocks{{}, std::move(sizes), *std::move(first)};
   for (const std::int64_t number : rows.numbers) {
     blocks.keys.push_back(key_of(rows.key, static_cast<std::uint64_t>(number), call));
   }
@@ -90,7 +104,7 @@ void add_runs(kernels::Dropout& op, std::int64_t& row, std::uint64_t key, std::s
   }
 }
 
-kernels::Dropout numbered(const Tensor& x, double p) {
+kernels::Dropout numbered(const Tensor& x, double p, const DropoutPart& part) {
   RngState& state = RngState::current();
   kernels::Dropout op{x.dtype(), x.numel(), x.numel(), p, {}};
   if (state.rows == nullptr) {
@@ -98,20 +112,26 @@ kernels::Dropout numbered(const Tensor& x, double p) {
     return op;
   }
   const std::uint64_t call = state.calls++;
-  const auto in_rows = row_by_row(x.shape(), *state.rows, call);
+  const auto in_rows = row_by_row(x.shape(), *state.rows, call, part);
   const Blocks blocks = in_rows ? *in_rows : as_a_whole(x.shape(), *state.rows, call);
   op.width = blocks.sizes.back();
   std::int64_t row = 0;
   for (const std::uint64_t key : blocks.keys) add_runs(op, row, key, blocks.sizes, blocks.first);
+  if (part.dim == -1) {
+    for (auto& run : op.runs) run.first += static_cast<std::uint64_t>(part.begin);
+  }
   return op;
 }
 
 }  // namespace
 
-Tensor dropout(const Tensor& x, double p, bool training) {
+Tensor dropout(const Tensor& x, double p, bool training, const DropoutPart& part) {
   check_model(p >= 0 && p < 1, "dropout: p is {}; it needs to be at least 0 and below 1", p);
   if (!training || p == 0) return x;
-  const auto op = std::make_shared<const kernels::Dropout>(numbered(x, p));
+  check_model(part.dim == 0 || part.dim == -1 || (part.dim == 1 && x.shape().ndim() == 4),
+              "dropout: a part along dim {} of {}; it needs to be features (-1) or heads [R, H, S, S] (1)", part.dim,
+              to_string(x.shape()));
+  const auto op = std::make_shared<const kernels::Dropout>(numbered(x, p, part));
   const auto drop = [op](std::string_view kernel, const Tensor& from) {
     Tensor to = Tensor::empty(from.shape(), from.dtype());
     launch(kernel, pass_cost(2.0 * static_cast<double>(from.numel()), {from}, {to}),

@@ -47,7 +47,16 @@ Tensor transpose(const Tensor& x, int dim_a, int dim_b);
 //   [R, F], [R]   no tokens
 // Other tensors, such as images of another number, are one part that goes by the number of the first row (and of the
 // rank among those that share it): their draws depend on the micro-batch size.
-Tensor dropout(const Tensor& x, double p, bool training = true);
+//
+// Ranks that have parts of a tensor drop what one rank would: `part` says which part x is. Tokens that ranks share by
+// context parallelism are the forward's matter.
+struct DropoutPart {
+  int dim = 0;             // -1: features; 1: heads, in place of tokens, of [R, H, S, S]; 0: all of them
+  std::int64_t begin = 0;  // x has the indices of `dim` from here on
+  std::int64_t cut = 0;    // x has part `cut` of `cuts` equal parts of the rank's tokens
+  std::int64_t cuts = 1;
+};
+Tensor dropout(const Tensor& x, double p, bool training = true, const DropoutPart& part = {});
 
 // q [B,S_q,H,D]; k, v [B,S_k,G,D]; mask broadcasts to [B,H,S_q,S_k]: bool (true: the query sees the key) or floating,
 // in q's dtype, added to the scaled scores. A query that sees no key gets the mean of all values. Scores are kept for
