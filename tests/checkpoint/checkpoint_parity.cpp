@@ -7,6 +7,11 @@
 // have to be those of the whole tensors bit for bit. Then the ranks save what they have, and what was written is read
 // back whole: every tensor and every value has to be what it was. A folder with a curve alone is skipped:
 // training_parity runs it.
+//
+// Beside a config.json the model itself takes the checkpoint up: sharded over the case's mesh, it loads and saves
+// weights and moments, and every rank's file has to hold the boxes that PyTorch's has. (Of a box that several ranks
+// hold, either of them writes it.) What it saved goes on from mesh to mesh, those where parts do not divide included:
+// each mesh loads what the one before it saved, and on each of them every weight and moment has to keep all its bits.
 #include <cstring>
 #include <mutex>
 
@@ -15,6 +20,11 @@
 #include "engine/device/device.h"
 #include "engine/formats/safetensors/safetensors.h"
 #include "engine/launch/run_ranks.h"
+#include "engine/nn/optim/adamw.h"
+#include "models/decoder/decoder.h"
+#include "models/hf/hf_folder.h"
+#include "models/mixin/fsdp2_mixin.h"
+#include "sharding/full_parameters.h"
 #include "tests/support/case_json.h"
 #include "tests/support/parity_report.h"
 
@@ -29,6 +39,7 @@ struct Case {
   fs::path model;
   fs::path optimizer;
   fs::path description;  // case.json; it may be missing
+  fs::path config;       // config.json; it may be missing
 };
 
 // How a tensor is cut: `rows` x `columns` boxes, each on `replicas` ranks.
@@ -159,6 +170,134 @@ void compare_written(const Case& c, const fs::path& written, Found& found) {
   }
 }
 
+// Of the model's ranks: tp fastest, then the ranks that share sequences, then those that shard.
+struct ModelMesh {
+  int dp_replicate = 1;
+  int dp_shard = 1;
+  int ring = 1;
+  int tp = 1;
+  bool sequence_parallel = false;
+
+  int world() const { return dp_replicate * dp_shard * ring * tp; }
+  std::string yaml() const {
+    return fmt::format(
+        "sharding_size: {}\nsub_modules_to_wrap: [model.embed_tokens, 'model.layers.{{*}}', lm_head]\n"
+        "tensor_parallel_size: {}\nring_attention_size: {}\nsequence_parallel: {}\n",
+        dp_shard * ring, tp, ring, sequence_parallel);
+  }
+  std::string text() const {
+    return fmt::format("dp_replicate {} x dp_shard {} x ring {} x tp {}{}", dp_replicate, dp_shard, ring, tp,
+                       sequence_parallel ? " along the sequence" : "");
+  }
+};
+
+ModelMesh mesh_of(const test::CaseJson& description) {
+  ModelMesh mesh;
+  for (const auto& [axis, ranks] : description.at("mesh").items()) {
+    (axis == "tp" ? mesh.tp : axis == "dp_shard" ? mesh.dp_shard : mesh.dp_replicate) = ranks.get<int>();
+    if (axis != "tp" && axis != "dp_shard") throw std::runtime_error(fmt::format("its mesh has the axis '{}'", axis));
+  }
+  return mesh;
+}
+
+// Each loads what the one before it saved; the first, the checkpoint of PyTorch.
+std::vector<ModelMesh> meshes_after(const ModelMesh& own) {
+  return {own,
+          {.dp_shard = 1},
+          {.dp_shard = 3},
+          {.tp = 4},
+          {.dp_shard = 3, .tp = 2},
+          {.dp_shard = 1, .ring = 2, .tp = 2},
+          {.dp_replicate = 2, .dp_shard = 2, .tp = 2, .sequence_parallel = true},
+          {.dp_shard = 3, .tp = 4},
+          {.dp_shard = 2},
+          own};
+}
+
+// The model of the case on `mesh` loads `from` and saves it as iteration 7 into `to`.
+void load_and_save(const Case& c, const ModelMesh& mesh, const fs::path& from, const fs::path& to) {
+  launch::run_ranks(mesh.world(), {std::chrono::seconds(60)}, [&](RankContext& context, comm::World& world) {
+    device::Device::install(context, {});
+    const auto model = models::build_decoder(models::load_decoder_config(c.config.parent_path()));
+    models::fully_shard(*model, world, sharding::parse_fsdp2_config(mesh.yaml(), "mesh.yaml"), {});
+    nn::AdamW optimizer(nn::make_parameter_groups(*model), nn::AdamWOptions{});
+    const io::DcpFolder checkpoint(from);
+    checkpoint::load_module(checkpoint, sharding::local_state_dict(*model), checkpoint::Strictness::kRaiseAll);
+    optimizer.load_state_dict(checkpoint::read_optimizer(checkpoint, optimizer, checkpoint::Strictness::kRaiseAll));
+    checkpoint::State state;
+    checkpoint::add_module(state, sharding::local_state_dict(*model));
+    checkpoint::add_optimizer(state, optimizer.state_dict());
+    checkpoint::SaverOptions options;
+    options.folder = to;
+    checkpoint::Saver(options, world.everyone(), [](const std::string&) {}).save(7, state);
+  });
+}
+
+// Every tensor of PyTorch's checkpoint, and no other one, bit for bit; how many they are.
+std::size_t compare_tensors(const io::DcpFolder& before, const io::DcpFolder& after) {
+  const auto tensors = [](const io::DcpFolder& folder) {
+    return std::ranges::count_if(folder.metadata().items, [](const io::DcpItem& item) { return item.is_tensor; });
+  };
+  for (const io::DcpItem& item : before.metadata().items) {
+    if (!item.is_tensor) continue;
+    const io::DcpItem* again = after.find(item.name);
+    if (again == nullptr || again->dtype != item.dtype || again->shape.numel() != item.shape.numel() ||
+        !same(whole_of(before, item), whole_of(after, *again))) {
+      throw std::runtime_error(fmt::format("'{}' is not what it was", item.name));
+    }
+  }
+  if (tensors(before) != tensors(after)) throw std::runtime_error("other tensors than those that were read");
+  return static_cast<std::size_t>(tensors(after));
+}
+
+// A box of a tensor, and the file that has it.
+using FiledBox = std::tuple<std::vector<std::int64_t>, std::vector<std::int64_t>, std::string>;
+
+std::vector<FiledBox> boxes_of(const io::DcpFolder& folder, const io::DcpItem& item, bool with_files) {
+  std::vector<FiledBox> boxes;
+  for (const io::DcpPiece& piece : item.pieces) {
+    boxes.emplace_back(piece.offset, piece.shape.sizes(), with_files ? folder.metadata().files[piece.file] : "");
+  }
+  std::ranges::sort(boxes);
+  return boxes;
+}
+
+// Every tensor is in PyTorch's boxes; where each rank has a box of its own, in the same files.
+void compare_boxes(const io::DcpFolder& before, const io::DcpFolder& after, const ModelMesh& mesh) {
+  for (const io::DcpItem& item : before.metadata().items) {
+    if (!item.is_tensor || item.shape.ndim() == 0) continue;
+    const bool own_boxes = std::cmp_equal(item.pieces.size(), mesh.world());
+    if (boxes_of(before, item, own_boxes) != boxes_of(after, *after.find(item.name), own_boxes)) {
+      throw std::runtime_error(fmt::format("'{}' is in other boxes than PyTorch's", item.name));
+    }
+  }
+}
+
+// What was compared, in words.
+std::string take_up(const Case& c) {
+  const ModelMesh own = mesh_of(test::read_case(c.description));
+  const io::DcpFolder before(c.checkpoint);
+  const fs::path folder = fs::temp_directory_path() / fmt::format("checkpoint_parity_meshes_{}", ::getpid());
+  fs::path from = c.checkpoint;
+  std::size_t tensors = 0;
+  const std::vector<ModelMesh> meshes = meshes_after(own);
+  for (std::size_t i = 0; i < meshes.size(); ++i) {
+    const fs::path to = folder / fmt::to_string(i);
+    try {
+      load_and_save(c, meshes[i], from, to);
+      from = to / "iter_0000007";
+      const io::DcpFolder after(from);
+      tensors = compare_tensors(before, after);
+      if (i == 0 || i + 1 == meshes.size()) compare_boxes(before, after, own);
+    } catch (const std::exception& error) {
+      fs::remove_all(folder);
+      throw std::runtime_error(fmt::format("the model on {}: {}", meshes[i].text(), error.what()));
+    }
+  }
+  fs::remove_all(folder);
+  return fmt::format("; PyTorch's boxes and files, and {} tensors of the model on {} meshes", tensors, meshes.size());
+}
+
 // The pieces that the checkpoint has are those that its description lists.
 void compare_chunks(const Case& c) {
   using Box = std::pair<std::vector<std::int64_t>, std::vector<std::int64_t>>;
@@ -177,7 +316,8 @@ void compare_chunks(const Case& c) {
     }
   }
   // How it was made, in words and as PyTorch shows it.
-  description.check_all_read({"beside", "chunk_form", "exact", "mesh", "placements", "steps"});
+  if (description.contains("mesh")) static_cast<void>(mesh_of(description));
+  description.check_all_read({"beside", "chunk_form", "exact", "placements", "steps"});
 }
 
 void run_case(const Case& c, test::ParityReport& report) {
@@ -202,16 +342,18 @@ void run_case(const Case& c, test::ParityReport& report) {
     }
     detail += fmt::format("{}{}", detail.empty() ? "" : ", ", cut.text());
   }
+  if (fs::exists(c.config)) detail += take_up(c);
   report.passed(c.name, fmt::format("{} tensors bit for bit, read and written back: {}", wholes.count(), detail));
 }
 
 void run_folder(const std::string& name, const fs::path& path, test::ParityReport& report) {
   if (fs::exists(path / ".metadata")) {
     run_case({name, path, path.string() + ".model.safetensors", path.string() + ".optim.safetensors",
-              path.string() + ".case.json"},
+              path.string() + ".case.json", path.string() + ".config.json"},
              report);
   } else if (fs::exists(path / "checkpoint" / ".metadata")) {
-    run_case({name, path / "checkpoint", path / "model.safetensors", path / "optim.safetensors", path / "case.json"},
+    run_case({name, path / "checkpoint", path / "model.safetensors", path / "optim.safetensors", path / "case.json",
+              path / "config.json"},
              report);
   } else if (fs::exists(path / "curve.json")) {
     report.skipped(name, "a curve, which training_parity runs");
