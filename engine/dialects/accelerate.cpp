@@ -21,13 +21,19 @@ constexpr std::string_view kRemoved = "is gone in FSDP2";
 constexpr std::string_view kNoParallel = "is not built; write 1";
 
 Said reshard_text(const Resolved& r) { return boolean_text(r.config.reshard_after_forward.text()); }
-Said size_of_groups(const Resolved& r) {
+// parallelism_config is not needed where all ranks shard, and nothing else.
+bool has_axes(const Resolved& r) {
   const int size = r.config.sharding_size;
-  return size == sharding::Fsdp2Config::kAllRanks || size == r.world ? std::nullopt : Said(fmt::to_string(size));
+  return (size != sharding::Fsdp2Config::kAllRanks && size != r.world) || r.config.ring_attention_size > 1 ||
+         r.config.tensor_parallel_size > 1;
+}
+Said size_of_groups(const Resolved& r) {
+  if (!has_axes(r)) return std::nullopt;
+  return fmt::to_string(ranks_that_shard(r) / r.config.ring_attention_size);
 }
 Said replicas(const Resolved& r) {
-  const Said size = size_of_groups(r);
-  return size && *size != "0" ? Said(fmt::to_string(r.world / r.config.sharding_size)) : std::nullopt;
+  if (!has_axes(r)) return std::nullopt;
+  return fmt::to_string(r.world / r.config.tensor_parallel_size / ranks_that_shard(r));
 }
 // The three types alike.
 Said mixed_precision(const Resolved& r) {
@@ -109,7 +115,8 @@ const Row kAccelerateRows[] = {
         .written([](const Resolved& r) -> Said { return replicas(r); }),
     derived("parallelism_config.parallelism_config_dp_shard_size", "1", "sharding_size")
         .written([](const Resolved& r) -> Said { return size_of_groups(r); }),
-    refused("parallelism_config.parallelism_config_tp_size", "1", kNoParallel),
+    derived("parallelism_config.parallelism_config_tp_size", "1", "tensor_parallel_size, loss_parallel")
+        .written([](const Resolved& r) -> Said { return fmt::to_string(r.config.tensor_parallel_size); }),
     derived("parallelism_config.parallelism_config_cp_size", "1", "ring_attention_size").written(ring_size),
     derived("parallelism_config.parallelism_config_cp_comm_strategy", "allgather", "ring_rotate_method")
         .written(ring_rotation),
@@ -365,10 +372,26 @@ class Fsdp {
   job::Texts classes_;  // that are wrapped
 };
 
-// dp_replicate x dp_shard: all ranks.
-void derive_sizes(Reading& r) {
+constexpr std::string_view kTensor = "parallelism_config.parallelism_config_tp_size";
+
+// Ranks that share matrices, at least 1. Their logits are gathered: transformers' plan of the output layer says so.
+std::int64_t derive_tensor(Reading& r) {
+  const std::int64_t ranks = r.whole(kTensor);
+  if (ranks < 1) {
+    r.refuse(kTensor, "use a whole number of at least 1");
+    return 1;
+  }
+  if (ranks == 1) return ranks;
+  r.set_key("tensor_parallel_size", fmt::to_string(ranks), kTensor);
+  r.set_key("loss_parallel", "false", kTensor);
+  return ranks;
+}
+
+// dp_replicate x dp_shard x cp x tp: all ranks. `sharded`: by FSDP; else every rank keeps whole parameters.
+void derive_sizes(Reading& r, bool sharded) {
   if (r.given("parallelism_config") == nullptr) {
-    if (!r.has_key("sharding_size")) r.set_key("sharding_size", "auto", "num_processes");
+    if (!r.has_key("sharding_size"))
+      r.set_key("sharding_size", sharded ? "auto" : "1", sharded ? "num_processes" : "distributed_type");
     return;
   }
   constexpr std::string_view kShard = "parallelism_config.parallelism_config_dp_shard_size";
@@ -376,14 +399,19 @@ void derive_sizes(Reading& r) {
   const std::int64_t replicate = r.whole(kReplicate);
   const std::int64_t context = derive_ring(r, "parallelism_config.parallelism_config_cp_size",
                                            "parallelism_config.parallelism_config_cp_comm_strategy");
-  const std::int64_t shard = r.whole(kShard) * context;  // FSDP shards over both
-  if (replicate > 1 && shard == 1)
+  const std::int64_t tensor = derive_tensor(r);
+  const std::int64_t shard = product({r.whole(kShard), context});  // FSDP shards over both
+  const std::int64_t ranks = product({shard, replicate, tensor});
+  if (replicate > 1 && shard == 1 && (sharded || tensor > 1))
     return r.refuse(kReplicate, "replicas of shards of one rank are not FSDP; write a dp_shard_size above 1");
-  if (shard < 1 || replicate < 1 || shard * replicate != r.world()) {
-    return r.refuse(
-        kShard, fmt::format("dp_replicate_size {} x dp_shard_size {}{} is {}, and there are {} ranks; make them equal",
-                            replicate, shard / context, context == 1 ? "" : fmt::format(" x cp_size {}", context),
-                            shard * replicate, r.world()));
+  if (!sharded && ranks == 1) return r.set_key("sharding_size", "1", "distributed_type");
+  if (!sharded && shard > 1) return r.refuse(kShard, "shards need distributed_type FSDP; write that, or 1");
+  if (shard < 1 || replicate < 1 || ranks != r.world()) {
+    return r.refuse(kShard,
+                    fmt::format("dp_replicate_size {} x dp_shard_size {}{}{} is {}, and there are {} ranks; make them "
+                                "equal",
+                                replicate, shard / context, context == 1 ? "" : fmt::format(" x cp_size {}", context),
+                                tensor == 1 ? "" : fmt::format(" x tp_size {}", tensor), ranks, r.world()));
   }
   r.set_key("sharding_size", fmt::to_string(shard), kShard);
 }
@@ -402,11 +430,12 @@ void derive_accelerate(Reading& r) {
   const std::string type = r.text("distributed_type");
   if (type == "FSDP") {
     Fsdp(r, "fsdp_config.fsdp_").derive();
-    derive_sizes(r);
+    derive_sizes(r, /*sharded=*/true);
   } else if (type == "DEEPSPEED") {
+    if (r.whole(kTensor) > 1) r.refuse(kTensor, "with DeepSpeed write tensor_parallel.autotp_size in DeepSpeed's file");
     derive_deepspeed_block(r);
   } else if (type.starts_with("MULTI_") || type == "NO") {
-    r.set_key("sharding_size", "1", "distributed_type");
+    derive_sizes(r, /*sharded=*/false);
   } else {
     r.refuse("distributed_type", "use FSDP, DEEPSPEED, MULTI_GPU, MULTI_NPU or NO");
   }

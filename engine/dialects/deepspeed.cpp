@@ -3,6 +3,7 @@
 // Source    DeepSpeed, runtime/config.py and runtime/zero/config.py.
 #include "engine/dialects/deepspeed.h"
 
+#include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
 
@@ -13,6 +14,9 @@ namespace loom::dialects {
 namespace {
 
 constexpr std::string_view kNotBuilt = "is not built; remove it";
+constexpr std::string_view kOwnPlan =
+    "names weights by regular expressions, which are not read; remove it: the model has a plan, and "
+    "colwise_parallel and rowwise_parallel of fsdp2_config.yaml replace it";
 
 const Row kRows[] = {
     derived("zero_optimization.stage", "0", "sharding_size, reshard_after_forward")
@@ -71,7 +75,13 @@ const Row kRows[] = {
     unused("prescale_gradients"),
     unused("communication_data_type"),
     refused("activation_checkpointing", "null", "steers a program's own calls; write recompute_modules").also("{}"),
-    refused("tensor_parallel", "null", kNotBuilt),
+    derived("tensor_parallel.autotp_size", "0", "tensor_parallel_size").written([](const Resolved& r) -> Said {
+      return r.config.tensor_parallel_size == 1 ? Said() : Said(fmt::to_string(r.config.tensor_parallel_size));
+    }),
+    refused("tensor_parallel.tp.tp_size", "1", "is not read in training; write tensor_parallel.autotp_size"),
+    refused("tensor_parallel.partition_config", "null", kOwnPlan).also("{}"),
+    refused("tensor_parallel.injection_policy_tuple", "null", kOwnPlan),
+    unused("tensor_parallel.*"),
     refused("pipeline", "null", kNotBuilt),
     refused("sparse_attention", "null", kNotBuilt),
     refused("compression_training", "null", kNotBuilt),
@@ -108,24 +118,42 @@ void derive_offload(Reading& r, std::string_view parameters, std::string_view op
   }
 }
 
-void derive_batch_sizes(Reading& r) {
+// `tensor`: how many ranks share matrices, and read the same samples.
+void derive_batch_sizes(Reading& r, std::int64_t tensor) {
   if (r.is_given("train_micro_batch_size_per_gpu"))
     set_number(r, "--micro-batch-size", "train_micro_batch_size_per_gpu");
   const bool has_steps = r.is_given("gradient_accumulation_steps") && !is_auto(r, "gradient_accumulation_steps", "");
   const bool has_total = r.is_given("train_batch_size") && !is_auto(r, "train_batch_size", "");
+  const std::int64_t data_ranks = std::max<std::int64_t>(1, r.world() / tensor);
   const auto micro = parse_number<std::int64_t>(r.word_of("--micro-batch-size").value_or("0")).value_or(0);
   if (has_total) {
     const std::int64_t total = r.whole("train_batch_size"),
                        steps = has_steps ? r.whole("gradient_accumulation_steps") : 1;
-    if (micro == 0 && steps > 0 && total % (steps * r.world()) == 0) {
-      r.set_flag("--micro-batch-size", {fmt::to_string(total / (steps * r.world()))}, "train_batch_size");
-    } else if (has_steps && micro * steps * r.world() != total) {
+    if (micro == 0 && steps > 0 && total % (steps * data_ranks) == 0) {
+      r.set_flag("--micro-batch-size", {fmt::to_string(total / (steps * data_ranks))}, "train_batch_size");
+    } else if (has_steps && micro * steps * data_ranks != total) {
       return r.refuse("train_batch_size", fmt::format("micro-batch {} x {} steps x {} ranks is {}; make them equal",
-                                                      micro, steps, r.world(), micro * steps * r.world()));
+                                                      micro, steps, data_ranks, micro * steps * data_ranks));
     }
     return r.set_flag_from("--global-batch-size", "train_batch_size");
   }
-  if (has_steps) derive_batch(r, "train_micro_batch_size_per_gpu", "gradient_accumulation_steps");
+  if (has_steps) derive_batch(r, "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", tensor);
+}
+
+// Ranks that share matrices, at least 1.
+std::int64_t derive_tensor(Reading& r, std::int64_t stage) {
+  constexpr std::string_view kSize = "tensor_parallel.autotp_size";
+  const std::int64_t ranks = r.whole(kSize);
+  if (ranks <= 1) return 1;
+  if (stage == 3) {
+    r.refuse(kSize, "its tool shares matrices beside zero_optimization.stage 0 to 2; write one of these, or 1");
+  } else if (r.knows_world() && r.world() % ranks != 0) {
+    r.refuse(kSize, fmt::format("it does not divide the {} ranks; use a divisor of {}", r.world(), r.world()));
+  } else {
+    r.set_key("tensor_parallel_size", fmt::to_string(ranks), kSize);
+    return ranks;
+  }
+  return 1;
 }
 
 void derive_optimizer(Reading& r) {
@@ -185,7 +213,7 @@ void derive_deepspeed(Reading& r) {
   const std::int64_t group = r.whole("zero_optimization.mics_shard_size");
   if (group > 0) r.set_key("sharding_size", fmt::to_string(group), "zero_optimization.mics_shard_size");
   derive_types(r);
-  derive_batch_sizes(r);
+  derive_batch_sizes(r, derive_tensor(r, stage));
   derive_optimizer(r);
   if (!is_auto(r, "gradient_clipping", "--clip-grad")) r.set_flag_from("--clip-grad", "gradient_clipping");
   const ModelTree* model = r.model();

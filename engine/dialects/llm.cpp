@@ -96,7 +96,9 @@ const Row kRows[] = {
     }),
 
     // --- parallel
-    flat("parallel.fsdp_size", "1", "sharding_size"),
+    flat("parallel.fsdp_size", "1", "sharding_size").written([](const Resolved& r) -> Said {
+      return fmt::to_string(ranks_that_shard(r));
+    }),
     flat("parallel.tp_size", "1", "tensor_parallel_size"),
     derived("parallel.cp_size", "1", "ulysses_parallel_size, ring_attention_size")
         .written([](const Resolved& r) -> Said { return fmt::to_string(r.config.context_ranks()); }),
@@ -347,7 +349,7 @@ void derive_parallel(Reading& r) {
 // The smaller of max_steps and the steps of the epochs: the loop there ends after these in any case.
 void derive_steps(Reading& r) {
   derive_batch(r, "training.per_device_train_batch_size", "training.gradient_accumulation_steps",
-               r.whole("parallel.cp_size") * r.whole("parallel.tp_size"));
+               product({r.whole("parallel.cp_size"), r.whole("parallel.tp_size")}));
   const std::int64_t most = r.whole("training.max_steps");
   const double epochs = r.number("training.num_train_epochs");
   const auto samples = samples_of(r);

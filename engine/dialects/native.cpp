@@ -18,13 +18,16 @@ using Said = std::optional<std::string>;
 
 constexpr std::string_view kInFeatures = "is a key of features, and is read nowhere else; write it there";
 
+// Of the models that are built.
+constexpr const char* kNormsBetweenBlocks =
+    "[\"model.layers.{*}.input_layernorm\", \"model.layers.{*}.post_attention_layernorm\", model.norm]";
+
 // The last part of a list is a copy in another section that its tool does not read.
 const Row kRows[] = {
     // --- parallel
     flat("parallel.fully_shard_parallel_size", "auto", "sharding_size"),
     derived("parallel.data_parallel_size", "null", ""),
-    refused("parallel.tensor_parallel_size", "1",
-            "its tool refuses other sizes; write 1, and --tensor-model-parallel-size for our own"),
+    flat("parallel.tensor_parallel_size", "1", "tensor_parallel_size"),
     flat("parallel.ring_attention_size", "1", "ring_attention_size"),
     flat("parallel.ulysses_parallel_size", "1", "ulysses_parallel_size"),
     refused("parallel.context_parallel_size", "1",
@@ -40,9 +43,15 @@ const Row kRows[] = {
     derived("parallel.ep_plan.dispatcher", "alltoall", "moe_token_dispatcher_type")
         .written([](const Resolved& r) -> Said { return key_text(r, "moe_token_dispatcher_type"); }),
     unused("parallel.ep_plan.apply_efsdp_modules", "[]"),
-    unused("parallel.tp_plan.colwise_parallel", "[]"),
-    unused("parallel.tp_plan.rowwise_parallel", "[]"),
-    unused("parallel.tp_plan.sequence_parallel", "[]"),
+    derived("parallel.tp_plan.colwise_parallel", "[]", "colwise_parallel").written([](const Resolved& r) -> Said {
+      return key_text(r, "colwise_parallel");
+    }),
+    derived("parallel.tp_plan.rowwise_parallel", "[]", "rowwise_parallel").written([](const Resolved& r) -> Said {
+      return key_text(r, "rowwise_parallel");
+    }),
+    derived("parallel.tp_plan.sequence_parallel", "[]", "sequence_parallel").written([](const Resolved& r) -> Said {
+      return r.config.sequence_parallel ? Said(kNormsBetweenBlocks) : Said();
+    }),
     derived("parallel.recompute", "false", ""),
     unused("parallel.recompute_plan.apply_modules", "[]"),
     unused("parallel.recompute_plan.use_reentrant", "false"),
@@ -324,14 +333,31 @@ const Row kRows[] = {
 // --- What several keys say together
 
 // Ranks that read the same samples.
-std::int64_t context_ranks(Reading& r) {
-  return r.whole("parallel.ulysses_parallel_size") * r.whole("parallel.ring_attention_size");
+std::int64_t ranks_of_a_sample(Reading& r) {
+  return product({r.whole("parallel.ulysses_parallel_size"), r.whole("parallel.ring_attention_size"),
+                  r.whole("parallel.tensor_parallel_size")});
+}
+
+// Modules that tp_plan.sequence_parallel names work on parts of the sequence: here all between the blocks do.
+void derive_tensor(Reading& r) {
+  constexpr std::string_view kSize = "parallel.tensor_parallel_size", kSequence = "parallel.tp_plan.sequence_parallel";
+  if (r.whole(kSize) > 1) {
+    r.note(fmt::format("{} is {}: its own tool takes 1 alone", kSize, r.whole(kSize)));
+    set_patterns(r, "colwise_parallel", "parallel.tp_plan.colwise_parallel");
+    set_patterns(r, "rowwise_parallel", "parallel.tp_plan.rowwise_parallel");
+    if (!r.texts(kSequence).empty()) r.set_key("sequence_parallel", "true", kSequence);
+    return;
+  }
+  for (const std::string_view list : {std::string_view("parallel.tp_plan.colwise_parallel"),
+                                      std::string_view("parallel.tp_plan.rowwise_parallel"), kSequence}) {
+    if (!r.texts(list).empty()) r.to().without_effect.emplace_back(list);
+  }
 }
 
 void derive_parallel(Reading& r) {
   const std::int64_t data_ranks = r.whole("parallel.data_parallel_size");
-  const std::int64_t shared = context_ranks(r);
-  if (r.knows_world() && r.is_given("parallel.data_parallel_size") && data_ranks * shared != r.world()) {
+  const std::int64_t shared = ranks_of_a_sample(r);
+  if (r.knows_world() && r.is_given("parallel.data_parallel_size") && product({data_ranks, shared}) != r.world()) {
     const std::int64_t wanted = r.world() / std::max<std::int64_t>(1, shared);
     r.refuse("parallel.data_parallel_size",
              shared == 1 ? fmt::format("all {} ranks read data; write {} or remove it", wanted, wanted)
@@ -349,6 +375,7 @@ void derive_parallel(Reading& r) {
     r.set_key("offload_to_cpu", "true", "parallel.fsdp_plan.cpu_offload");
     r.set_key("pin_memory", "true", "parallel.fsdp_plan.cpu_offload");
   }
+  derive_tensor(r);
   derive_experts(r, "parallel.expert_parallel_size", "parallel.expert_fully_shard_parallel_size",
                  "parallel.ep_plan.apply_modules");
   constexpr std::string_view kDispatcher = "parallel.ep_plan.dispatcher";
@@ -388,7 +415,7 @@ void derive_features(Reading& r) {
 }
 
 void derive_schedule(Reading& r) {
-  derive_batch(r, "training.micro_batch_size", "training.gradient_accumulation_steps", context_ranks(r));
+  derive_batch(r, "training.micro_batch_size", "training.gradient_accumulation_steps", ranks_of_a_sample(r));
   if (r.is_given("training.train_epochs")) {
     derive_epochs(r, "training.train_epochs", r.number("training.train_epochs"));
   } else {

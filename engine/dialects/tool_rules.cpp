@@ -4,8 +4,10 @@
 #include <cmath>
 #include <fmt/format.h>
 #include <fstream>
+#include <limits>
 
 #include "engine/config/document.h"
+#include "engine/core/checked.h"
 #include "engine/core/error.h"
 #include "engine/core/parse_number.h"
 #include "engine/core/shown_text.h"
@@ -40,6 +42,14 @@ void derive_prefetch_order(Reading& r, std::string_view groups, std::string_view
 }
 
 // --- Rules of several dialects
+
+std::int64_t product(std::initializer_list<std::int64_t> degrees) {
+  std::int64_t all = 1;
+  for (const std::int64_t degree : degrees) {
+    all = checked_multiply(all, degree).value_or(std::numeric_limits<std::int64_t>::max());
+  }
+  return all;
+}
 
 std::int64_t derive_ring(Reading& r, std::string_view size, std::string_view rotate) {
   const std::int64_t ranks = r.whole(size);
@@ -181,6 +191,11 @@ Said key_text(const Resolved& r, std::string_view name) {
   return key.write(r.config);
 }
 
+int ranks_that_shard(const Resolved& r) {
+  const int size = r.config.sharding_size;
+  return size == sharding::Fsdp2Config::kAllRanks ? std::max(1, r.world / r.config.tensor_parallel_size) : size;
+}
+
 Said wrapped_text(const Resolved& r) {
   if (r.config.sub_modules_to_wrap.empty()) return std::nullopt;
   std::vector<sharding::WrapEntry> entries;
@@ -254,9 +269,10 @@ Said decay_ratio(const Resolved& r) {
 }
 
 Said accumulation_text(const Resolved& r) {
-  const std::int64_t unit = std::int64_t{r.job.schedule.micro_batch_size} * r.world / r.config.context_ranks();
+  const int shared = r.config.context_ranks() * r.config.tensor_parallel_size;
+  const std::int64_t unit = std::int64_t{r.job.schedule.micro_batch_size} * r.world / shared;
   const std::int64_t batch = r.job.schedule.global_batch_size;
-  if (batch == 0 || batch % unit != 0) return std::nullopt;
+  if (batch == 0 || unit == 0 || batch % unit != 0) return std::nullopt;
   return fmt::to_string(batch / unit);
 }
 

@@ -1,7 +1,9 @@
 // What rows of several dialects say together, and words for rows. Private to engine/dialects.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -20,6 +22,8 @@ void derive_hook_modules(Reading& reading, std::string_view hooks, std::string_v
 // prefetch_order: list, where the list may differ from the order of registration.
 void derive_prefetch_order(Reading& reading, std::string_view groups, std::string_view forward,
                            std::string_view backward);
+// Of degrees; the largest number where the product does not fit.
+std::int64_t product(std::initializer_list<std::int64_t> degrees);
 // PyTorch's ring, in the words of torchtitan and accelerate: its ranks, at least 1, and how keys and values rotate.
 std::int64_t derive_ring(Reading& reading, std::string_view size, std::string_view rotate);
 std::optional<std::string> ring_size(const Resolved& resolved);
@@ -46,6 +50,8 @@ using Said = std::optional<std::string>;
 
 // A key of fsdp2_config.yaml as YAML; none where it is the default.
 Said key_text(const Resolved& resolved, std::string_view name);
+// sharding_size as a number.
+int ranks_that_shard(const Resolved& resolved);
 // The patterns of sub_modules_to_wrap, without their groups and choices, which other dialects cannot say.
 Said wrapped_text(const Resolved& r);
 // Only where it is true or false.

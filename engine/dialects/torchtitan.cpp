@@ -14,7 +14,9 @@ constexpr std::string_view kParallel = "is not built; write 1";
 
 const Row kRows[] = {
     derived("parallelism.data_parallel_shard_degree", "-1", "sharding_size").written([](const Resolved& r) -> Said {
-      return fmt::to_string(r.config.sharding_size == sharding::Fsdp2Config::kAllRanks ? -1 : r.config.sharding_size);
+      return fmt::to_string(r.config.sharding_size == sharding::Fsdp2Config::kAllRanks
+                                ? -1
+                                : r.config.sharding_size / r.config.ring_attention_size);
     }),
     derived("parallelism.data_parallel_replicate_degree", "1", "sharding_size").written([](const Resolved& r) -> Said {
       const int size = r.config.sharding_size;
@@ -32,7 +34,8 @@ const Row kRows[] = {
     derived("parallelism.context_parallel_rotate_method", "allgather", "ring_rotate_method").written(ring_rotation),
     refused("parallelism.expert_parallel_degree", "1", kParallel),
     derived("parallelism.enable_sequence_parallel", "true", "sequence_parallel").written([](const Resolved& r) -> Said {
-      return r.config.tensor_parallel_size == 1 ? std::nullopt : switch_text(r.config.sequence_parallel);
+      if (r.config.tensor_parallel_size == 1) return std::nullopt;
+      return r.config.sequence_parallel ? "true" : "false";
     }),
     derived("parallelism.disable_loss_parallel", "false", "loss_parallel").written([](const Resolved& r) -> Said {
       return r.config.loss_parallel ? std::nullopt : Said("true");
@@ -148,16 +151,16 @@ void derive_sizes(Reading& r) {
   constexpr std::string_view kShard = "parallelism.data_parallel_shard_degree";
   const std::int64_t context =
       derive_ring(r, "parallelism.context_parallel_degree", "parallelism.context_parallel_rotate_method");
-  const std::int64_t tensor = derive_tensor(r), shared = context * tensor;
-  if (replicas < 1 || (r.knows_world() && (r.world() % (replicas * shared) != 0 ||
-                                           (shard > 0 && shard * replicas * shared != r.world())))) {
+  const std::int64_t tensor = derive_tensor(r), shared = product({context, tensor, replicas});
+  if (replicas < 1 ||
+      (r.knows_world() && (r.world() % shared != 0 || (shard > 0 && product({shard, shared}) != r.world())))) {
     return r.refuse("parallelism.data_parallel_replicate_degree",
                     fmt::format("{} x {}{}{} is not the {} ranks; make them equal", replicas, shard,
                                 context == 1 ? "" : fmt::format(" x {}", context),
                                 tensor == 1 ? "" : fmt::format(" x {}", tensor), r.world()));
   }
   r.set_key("sharding_size",
-            shard > 0       ? fmt::to_string(shard * context)
+            shard > 0       ? fmt::to_string(product({shard, context}))
             : replicas == 1 ? "auto"
                             : fmt::to_string(r.world() / tensor / replicas),
             kShard);

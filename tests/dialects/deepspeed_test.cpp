@@ -64,6 +64,31 @@ TEST(DeepSpeed, TheProductOfTheBatchHasToFit) {
       HasSubstr("micro-batch 1 x 2 steps x 8 ranks is 16; make them equal"));
 }
 
+TEST(DeepSpeed, MatricesAreShared) {
+  const auto text = [](int stage, const std::string& tensor) {
+    return fmt::format(R"({{"zero_optimization": {{"stage": {}}}, "tensor_parallel": {{{}}}, "train_batch_size": 16,
+                            "gradient_accumulation_steps": 2}})",
+                       stage, tensor);
+  };
+  const Translation file =
+      read(text(2, R"("autotp_size": 4, "tp_overlap_comm": true, "preset_model": "qwen2")"), json());
+  EXPECT_THAT(file.refused, IsEmpty());
+  EXPECT_EQ(key_in(file, "tensor_parallel_size"), "4");
+  EXPECT_EQ(key_in(file, "sharding_size"), "auto");  // the two others
+  EXPECT_EQ(flag_in(file, "--micro-batch-size"), "4");
+  EXPECT_THAT(file.without_effect, Contains("tensor_parallel.preset_model"));
+  EXPECT_EQ(key_in(read(text(0, R"("autotp_size": 2)"), json()), "sharding_size"), "1");
+  EXPECT_EQ(key_in(read(text(2, R"("autotp_size": 0)"), json()), "tensor_parallel_size"), "none");
+  EXPECT_THAT(refusal(text(3, R"("autotp_size": 2)"), json()),
+              HasSubstr("its tool shares matrices beside zero_optimization.stage 0 to 2; write one of these, or 1"));
+  EXPECT_THAT(refusal(text(2, R"("autotp_size": 3)"), json()),
+              HasSubstr("tensor_parallel.autotp_size is 3; it does not divide the 8 ranks; use a divisor of 8"));
+  EXPECT_THAT(refusal(text(2, R"("autotp_size": 2, "partition_config": {"use_default_specs": false})"), json()),
+              HasSubstr("tensor_parallel.partition_config"));
+  EXPECT_THAT(refusal(text(2, R"("tp": {"tp_size": 2})"), json()),
+              HasSubstr("is not read in training; write tensor_parallel.autotp_size"));
+}
+
 TEST(DeepSpeed, AcceleratesBlockIsTheJson) {
   const Translation block = read(
       "distributed_type: DEEPSPEED\n"

@@ -49,11 +49,11 @@ TEST(Native, KeysThatItsToolDeclaresAndDoesNotReadAreRefused) {
 
 TEST(Native, AllRefusedKeysAreNamedInOneRun) {
   const std::string message =
-      refusal("parallel:\n  tensor_parallel_size: 2\ntraining:\n  lr: -1\n  save_steps: 5\n" + kTools);
+      refusal("parallel:\n  context_parallel_size: 2\ntraining:\n  lr: -1\n  save_steps: 5\n" + kTools);
   EXPECT_EQ(
       message,
       "f.yaml: 3 keys are refused:\n"
-      "  f.yaml:2:25: parallel.tensor_parallel_size is 2; its tool refuses other sizes; write 1, and --tensor-model-parallel-size for our own\n"
+      "  f.yaml:2:26: parallel.context_parallel_size is 2; its tool does not read it; write 1, and ulysses_parallel_size or ring_attention_size\n"
       "  f.yaml:4:7: training.lr is -1; use a number above 0\n"
       "  f.yaml:5:15: training.save_steps is 5; is not read there; write training.save_interval");
 }
@@ -222,6 +222,36 @@ TEST(Native, AClassThatIsNotBuiltIsListedWithItsKeys) {
   EXPECT_THAT(file.listed, Contains("model.transformer"));
   EXPECT_THAT(refusal("model:\n  model_id: qwen3\n  transformer: {layers: 4}\n" + kTools),
               HasSubstr("unknown key 'model.transformer'"));
+}
+
+TEST(Native, MatricesAreShared) {
+  const std::string plan =
+      "  tp_plan:\n    colwise_parallel: [\"model.layers.{*}.mlp.up_proj\"]\n"
+      "    rowwise_parallel: [\"model.layers.{*}.mlp.down_proj\"]\n    sequence_parallel: [model.norm]\n";
+  const Translation file = read("parallel:\n  tensor_parallel_size: 2\n" + plan);
+  EXPECT_THAT(file.refused, IsEmpty());
+  EXPECT_EQ(key_in(file, "tensor_parallel_size"), "2");
+  EXPECT_EQ(key_in(file, "colwise_parallel"), "[\"model.layers.{*}.mlp.up_proj\"]");
+  EXPECT_EQ(key_in(file, "rowwise_parallel"), "[\"model.layers.{*}.mlp.down_proj\"]");
+  EXPECT_EQ(key_in(file, "sequence_parallel"), "true");
+  EXPECT_THAT(file.notes, Contains("parallel.tensor_parallel_size is 2: its own tool takes 1 alone"));
+  const Translation plain = read("parallel:\n  tensor_parallel_size: 4\n");
+  EXPECT_EQ(key_in(plain, "colwise_parallel"), "none");  // the model's plan
+  EXPECT_EQ(key_in(plain, "sequence_parallel"), "none");
+  const Translation alone = read("parallel:\n" + plan);
+  EXPECT_EQ(key_in(alone, "colwise_parallel"), "none");
+  EXPECT_EQ(key_in(alone, "sequence_parallel"), "none");
+  EXPECT_THAT(alone.without_effect, Contains("parallel.tp_plan.colwise_parallel"));
+}
+
+TEST(Native, RanksThatShareMatricesReadTheSameSamples) {
+  const std::string text = "parallel:\n  tensor_parallel_size: 2\n  ulysses_parallel_size: 2\n";
+  EXPECT_EQ(flag_in(read(text + "training:\n  micro_batch_size: 3\n  gradient_accumulation_steps: 5\n"),
+                    "--global-batch-size"),
+            "30");
+  EXPECT_THAT(read(text + "  data_parallel_size: 2\n").refused, IsEmpty());
+  EXPECT_THAT(refusal(text + "  data_parallel_size: 4\n"),
+              HasSubstr("parallel.data_parallel_size is 4; 4 ranks share each sequence; write 2 or remove it"));
 }
 
 TEST(Native, ExpertsAreShared) {

@@ -9,6 +9,7 @@
 #include "engine/job/effective_config.h"
 #include "engine/job/key.h"
 #include "sharding/config/fsdp2_keys.h"
+#include "tests/dialects/models.h"
 #include "tests/dialects/translated.h"
 
 namespace loom::dialects {
@@ -155,6 +156,41 @@ TEST(RoundTrip, WhatMindSpeedMMSaysByNameComesBack) {
   const Resolved job = resolve(file, context);
   EXPECT_EQ(value_of(job, "--lr-scaling-plan"), "[\"lm_head=0.5\"]");
   EXPECT_THAT(write(job, Dialect::kNative, context).lost, IsEmpty());
+}
+
+// Of every dialect that has the axes: as much as it can say.
+TEST(RoundTrip, AxesThatRanksShareComeBack) {
+  const Asked asked{.world = 16, .flags = {{"--model-config", (qwen3_folder() / "config.json").string()}}};
+  const Context context = context_of(asked);
+  const std::string tensor = "sharding_size: auto\ntensor_parallel_size: 2\n",
+                    eight = "sharding_size: 8\ntensor_parallel_size: 2\n",
+                    four = "sharding_size: 4\ntensor_parallel_size: 2\n", gathered = "loss_parallel: false\n",
+                    ring = "ring_attention_size: 2\nring_rotate_method: allgather\n",
+                    plan =
+                        "colwise_parallel: [\"model.layers.{*}.mlp.up_proj\"]\n"
+                        "rowwise_parallel: [\"model.layers.{*}.mlp.down_proj\"]\n",
+                    batch = "global_batch_size: 48\nmicro_batch_size: 2\n";
+  const std::map<Dialect, std::vector<std::string>> texts = {
+      {Dialect::kNative, {tensor + "sequence_parallel: true\n" + batch, tensor + plan + batch}},
+      {Dialect::kLlm, {eight + plan + batch}},
+      {Dialect::kAccelerate, {eight + gathered, eight + gathered + ring, four + gathered}},
+      {Dialect::kTorchtitan,
+       {tensor + "sequence_parallel: true\n", tensor + gathered + ring + "sequence_parallel: true\n", four + ring}},
+      {Dialect::kDeepSpeed, {tensor + "reshard_after_forward: false\n"}},
+  };
+  for (const auto& [dialect, jobs] : texts) {
+    for (const std::string& text : jobs) {
+      const Resolved job = resolve(read(text, asked), context);
+      const Written written = write(job, dialect, context);
+      for (const char* key :
+           {"tensor_parallel_size", "sequence_parallel", "loss_parallel", "colwise_parallel", "rowwise_parallel",
+            "sharding_size", "ring_attention_size", "ring_rotate_method", "--global-batch-size"}) {
+        EXPECT_THAT(written.lost, Not(::testing::Contains(key))) << word_of(dialect) << "\n"
+                                                                 << text << "as\n"
+                                                                 << written.text;
+      }
+    }
+  }
 }
 
 TEST(RoundTrip, AKeyOfShardingGoesThroughTheSectionsThatHaveIt) {

@@ -41,6 +41,27 @@ TEST(Torchtitan, TheFinalNormAndTheOutputLayerAreOneGroup) {
   EXPECT_EQ(groups("never"), modules + "reshard_after_forward: false}] layers false root false");
 }
 
+TEST(Torchtitan, MatricesAreShared) {
+  const auto sized = [](const job::Texts& more) {
+    job::Texts words = {"--training.steps", "1", "--parallelism.tensor_parallel_degree", "2"};
+    words.insert(words.end(), more.begin(), more.end());
+    return titan(words);
+  };
+  const Translation file = sized({});
+  EXPECT_EQ(key_in(file, "tensor_parallel_size"), "2");
+  EXPECT_EQ(key_in(file, "sequence_parallel"), "true");
+  EXPECT_EQ(key_in(file, "loss_parallel"), "none");
+  const Translation off =
+      sized({"--parallelism.enable_sequence_parallel", "false", "--parallelism.disable_loss_parallel", "true"});
+  EXPECT_EQ(key_in(off, "sequence_parallel"), "none");
+  EXPECT_EQ(key_in(off, "loss_parallel"), "false");
+  EXPECT_EQ(key_in(sized({"--parallelism.data_parallel_replicate_degree", "2"}), "sharding_size"), "2");
+  EXPECT_THAT(message_of<ConfigError>([&] {
+                raise_refused(sized({"--parallelism.data_parallel_shard_degree", "8"}));
+              }),
+              HasSubstr("1 x 8 x 2 is not the 8 ranks; make them equal"));
+}
+
 TEST(Torchtitan, WordsChooseRecompute) {
   EXPECT_EQ(key_in(titan({"activation-checkpoint:none", "--training.steps", "1"}), "recompute_modules"), "none");
   EXPECT_EQ(key_in(titan({"activation-checkpoint:selective", "--training.steps", "1"}), "recompute_keep"),
