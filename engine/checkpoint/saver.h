@@ -33,6 +33,7 @@ struct SaverOptions {
   bool stop_on_error = true;
   std::optional<std::int64_t> keep_last;                         // at least 1; none: all
   std::chrono::milliseconds patience{std::chrono::minutes(10)};  // of rank 0, for the other ranks' parts
+  int tensor_ranks = 1;                                          // that share matrices: shown in the report
 };
 
 class Saver {

@@ -16,6 +16,7 @@
 #include "models/lora/lora.h"
 #include "sharding/full_parameters.h"
 #include "sharding/reuse_fp32.h"
+#include "sharding/tensor/share_matrices.h"
 
 namespace loom::train {
 namespace {
@@ -238,6 +239,12 @@ void warn_of_other_arguments(const io::DcpFolder& checkpoint, const SavedArgumen
   if (!changed.empty()) log_warning("the run goes on with other flags: {}", fmt::join(changed, ", "));
 }
 
+// That share matrices.
+int tensor_ranks(Trainer& trainer) {
+  const auto shares = trainer.sharded_module().attachment<sharding::TensorShares>();
+  return shares == nullptr ? 1 : shares->matrices.ranks;
+}
+
 }  // namespace
 
 RunCheckpoints::RunCheckpoints(Trainer& trainer, const TrainSections& arguments, SavedArguments saved,
@@ -254,6 +261,7 @@ RunCheckpoints::RunCheckpoints(Trainer& trainer, const TrainSections& arguments,
   options.async = arguments.checkpoint.async_save;
   options.stop_on_error = arguments.checkpoint.on_save_error == OnSaveError::kStop;
   options.keep_last = arguments.checkpoint.keep_last;
+  options.tensor_ranks = tensor_ranks(trainer);
   options.patience = std::chrono::minutes(arguments.launch.distributed_timeout_minutes);
   saver_ =
       std::make_unique<checkpoint::Saver>(options, everyone_, [this](const std::string& line) { this->say(line); });
@@ -409,8 +417,8 @@ std::optional<std::int64_t> RunCheckpoints::load() {
                     weights == nullptr ? "random" : "the weights of " + escaped(weights->folder().string())));
     return std::nullopt;
   }
-  say(fmt::format("  successfully loaded checkpoint from {} [ t 1/1, p 1/1 ] at iteration {}", folder,
-                  trainer_.state().step));
+  say(fmt::format("  successfully loaded checkpoint from {} [ t 1/{}, p 1/1 ] at iteration {}", folder,
+                  tensor_ranks(trainer_), trainer_.state().step));
   return trainer_.state().step;
 }
 

@@ -87,6 +87,12 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
+// The ranks agree on the file that sizes the axes before they make groups of them.
+comm::DeviceMesh agreed_mesh(const TrainingInputs& inputs, const ParallelDims& dims, comm::World& world) {
+  if (inputs.fsdp2 && world.size() > 1) sharding::check_same_config(inputs.fsdp2->entries, *world.everyone());
+  return comm::DeviceMesh::create(world, dims.axes());
+}
+
 }  // namespace
 
 Trainer::Trainer(const TrainSections& arguments, const PretrainCallbacks& callbacks, const TrainingInputs& inputs,
@@ -96,7 +102,7 @@ Trainer::Trainer(const TrainSections& arguments, const PretrainCallbacks& callba
       inputs_(inputs),
       rank_(world.rank()),
       dims_(inputs.dims.degrees(), world.size()),
-      mesh_(comm::DeviceMesh::create(world, dims_.axes())),
+      mesh_(agreed_mesh(inputs, dims_, world)),
       loss_axis_(dims_.loss_axis(mesh_)),
       model_(provide_tuned_model(arguments, callbacks, inputs.tuning)),
       sharded_(models::sharded_module(*model_)),

@@ -1,4 +1,4 @@
-// Promise: where ranks share experts or sequences, a rank that throws or stalls in a training step ends all of them
+// Promise: where ranks share experts, sequences or matrices, a rank that throws or stalls in a training step ends all of them
 //          with the first cause, within the deadline; a peer's text names its exchange, module, group and the rank.
 // World:   2 ranks as threads, and 4, of which 0 and 1 share; a Qwen3-MoE of two layers; rank 1 fails in the second
 //          step. A deadline of 2 s where one must pass, of a minute where none may.
@@ -93,11 +93,18 @@ INSTANTIATE_TEST_SUITE_P(Settings, AxesFailure,
                                            Setting{"ExpertsInBackwardThreaded", kExperts, Where::kBackward, kThreaded},
                                            Setting{"RingInForward", kRing, Where::kForward, kInline},
                                            Setting{"RingInForwardThreaded", kRing, Where::kForward, kThreaded},
-                                           Setting{"RingInBackward", kRing, Where::kBackward, kInline}),
+                                           Setting{"RingInBackward", kRing, Where::kBackward, kInline},
+                                           Setting{"TensorInForward", kTensor, Where::kForward, kInline},
+                                           Setting{"TensorInBackward", kTensor, Where::kBackward, kInline},
+                                           Setting{"TensorInForwardThreaded", kTensor, Where::kForward, kThreaded},
+                                           Setting{"SequenceInForward", kSequence, Where::kForward, kInline},
+                                           Setting{"SequenceInBackward", kSequence, Where::kBackward, kInline},
+                                           Setting{"SequenceInBackwardThreaded", kSequence, Where::kBackward,
+                                                   kThreaded}),
                          [](const auto& info) { return info.param.name; });
 
 TEST(AxesStall, IsNamedWithinTheDeadline) {
-  for (const Sharing& sharing : {kExperts, kRing}) {
+  for (const Sharing& sharing : {kExperts, kRing, kTensor, kSequence}) {
     std::latch given_up(1);
     FailingAxes job(sharing, 2, fresh_folder(), Where::kForward, [&] { given_up.wait(); });
     const Ended result = ended(job, 2, std::chrono::seconds(2), kInline, [&](int rank) {
@@ -122,7 +129,11 @@ TEST(AxesThatDiffer, EndAllRanksBeforeTheFirstStep) {
                                          no_fault);
   };
   const auto plain = job_of("plain", ""), experts = job_of("experts", kExperts.keys), ring = job_of("ring", kRing.keys),
-             ulysses = job_of("ulysses", "ulysses_parallel_size: 2\n");
+             ulysses = job_of("ulysses", "ulysses_parallel_size: 2\n"), tensor = job_of("tensor", kTensor.keys),
+             sequence = job_of("sequence", kSequence.keys),
+             gathered = job_of("gathered", "tensor_parallel_size: 2\nloss_parallel: false\n"),
+             column =
+                 job_of("column", "tensor_parallel_size: 2\ncolwise_parallel: [model.layers.0.self_attn.q_proj]\n");
   const auto texts_of = [&](FailingAxes& usual, FailingAxes& other) {
     std::map<int, std::string> texts;
     std::mutex mutex;
@@ -149,7 +160,14 @@ TEST(AxesThatDiffer, EndAllRanksBeforeTheFirstStep) {
   };
   EXPECT_THAT(texts_of(*plain, *experts), differ("expert_parallel_size: ranks 0-1,3 have 1, rank 2 has 2"));
   EXPECT_THAT(texts_of(*ring, *ulysses), differ("ulysses_parallel_size: ranks 0-1,3 have 1, rank 2 has 2"));
-  EXPECT_EQ(texts_of(*plain, *ring).size(), 4U);
+  EXPECT_THAT(texts_of(*plain, *ring), differ("ring_attention_size: ranks 0-1,3 have 1, rank 2 has 2"));
+  EXPECT_THAT(texts_of(*plain, *tensor), differ("tensor_parallel_size: ranks 0-1,3 have 1, rank 2 has 2"));
+  EXPECT_THAT(texts_of(*tensor, *sequence), differ("sequence_parallel: ranks 0-1,3 have false, rank 2 has true"));
+  EXPECT_THAT(texts_of(*tensor, *gathered), differ("loss_parallel: ranks 0-1,3 have true, rank 2 has false"));
+  EXPECT_THAT(texts_of(*tensor, *column), differ("colwise_parallel: "));
+  for (FailingAxes* other : {tensor.get(), sequence.get(), gathered.get(), column.get()}) {
+    EXPECT_EQ(texts_of(*plain, *other).size(), 4U);
+  }
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Training of a small Qwen3-MoE on ranks that share experts or sequences, in which rank 1 does `fail` at the module
+// Training of a small Qwen3-MoE on ranks that share experts, sequences or matrices, in which rank 1 does `fail` at the module
 // whose exchange its peers enter: in the second step, before its forward or its backward.
 #pragma once
 
@@ -35,6 +35,16 @@ inline constexpr Sharing kRing{.keys = "ring_attention_size: 2\n",
                                .axis = "ring",
                                .in_forward = "send_recv 'model.layers.1.self_attn keys'",
                                .in_backward = "send_recv 'model.layers.1.self_attn keys'"};
+inline constexpr Sharing kTensor{.keys = "tensor_parallel_size: 2\n",
+                                 .module = "model.layers.1.self_attn",
+                                 .axis = "tp",
+                                 .in_forward = "all_reduce 'model.layers.1.self_attn.o_proj'",
+                                 .in_backward = "all_reduce 'model.layers.1.self_attn'"};
+inline constexpr Sharing kSequence{.keys = "tensor_parallel_size: 2\nsequence_parallel: true\n",
+                                   .module = "model.layers.1.self_attn.o_proj",
+                                   .axis = "tp",
+                                   .in_forward = "reduce_scatter 'model.layers.1.self_attn.o_proj'",
+                                   .in_backward = "all_gather 'model.layers.1.self_attn.o_proj'"};
 
 class FailingAxes {
  public:

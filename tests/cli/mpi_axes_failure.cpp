@@ -1,9 +1,10 @@
-// Four processes that train; 0 and 1 share experts or a sequence, and rank 1 fails in the way that the arguments name;
+// Four processes that train; 0 and 1 share experts, a sequence or matrices, and rank 1 fails in the way that the arguments name;
 // tests/comm/expect_failure.cmake checks how the job ends.
-//   mpi_axes_failure experts|ring throw|die|kill|stall FOLDER   each process has its files in a folder below FOLDER
+//   mpi_axes_failure experts|ring|tensor|sequence throw|die|kill|stall FOLDER   each process has its files in a folder below FOLDER
 #include <unistd.h>
 
 #include <csignal>
+#include <map>
 #include <thread>
 
 #include "engine/core/error.h"
@@ -28,8 +29,9 @@ int main(int, char** argv) {
   const auto rank = launch::Start::detect().rank();
   const std::filesystem::path folder = std::filesystem::path(argv[3]) / fmt::to_string(rank.value_or(0));
   std::filesystem::create_directories(folder);
-  test::FailingAxes job(shared == "ring" ? test::kRing : test::kExperts, 4, folder, test::FailingAxes::Where::kForward,
-                        [&] { fail_as(way); });
+  const std::map<std::string, test::Sharing> axes = {
+      {"experts", test::kExperts}, {"ring", test::kRing}, {"tensor", test::kTensor}, {"sequence", test::kSequence}};
+  test::FailingAxes job(axes.at(shared), 4, folder, test::FailingAxes::Where::kForward, [&] { fail_as(way); });
   const comm::CommOptions options{.timeout = way == "stall" ? std::chrono::seconds(3) : std::chrono::minutes(1)};
   launch::run_mpi_rank(options, [&](RankContext& context, comm::World& world) {
     job.run(context, world, device::ExecutorKind::kThreaded);
