@@ -314,9 +314,9 @@ std::string describe_group(const FsdpState& state, const std::string& path, std:
                      found == written_as.end() ? "" : "  as " + found->second);
 }
 
-std::string mode_lines(const FullyShardOptions& options) {
+std::string mode_lines(const FullyShardOptions& options, const TensorShares* shares) {
   std::string text = describe_mode(options.axes.replicate.size(), options.axes.shard.size()) + "\n";
-  text += axes_table(options);
+  text += axes_table(options, shares);
   if (const auto& offload = options.cpu_offload) {
     text += fmt::format("shards, gradients and optimizer state in {} host memory\n",
                         offload->pin_memory ? "pinned" : "pageable");
@@ -348,7 +348,7 @@ std::string describe_groups(nn::Module& model, const std::map<std::string, std::
     width = std::max(width, path.size() + 2);
   }
   if (groups.empty()) return "";
-  std::string text = mode_lines(groups.front().second->options());
+  std::string text = mode_lines(groups.front().second->options(), model.attachment<TensorShares>().get());
   text += fmt::format("{:<{}}{:>12}{:>12}{:>10}{:>9}{:>10}{:>10}\n", "group", width, "parameters", "gather KiB",
                       "padding", "reshard", "fwd-pref", "bwd-pref");
   for (const auto& [path, state] : groups) text += describe_group(*state, path, width, written_as);

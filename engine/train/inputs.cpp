@@ -154,6 +154,13 @@ ParallelDegrees degrees_of(const sharding::ResolvedFsdp2Config& config) {
   return {.dp_replicate = ranks / (cp * dp_shard), .dp_shard = dp_shard, .cp = cp, .tp = config.layout.tensor};
 }
 
+void check_optimizer(OptimizerKind kind, const sharding::SharedMatrices& matrices,
+                     const sharding::Fsdp2Config& config) {
+  if (kind != OptimizerKind::kMuon || matrices.ranks == 1) return;
+  config_error("{}: tensor_parallel_size is {}, and --optimizer muon needs whole matrices; use adam, or write 1",
+               config.value_mark("tensor_parallel_size").text(), matrices.ranks);
+}
+
 // The file against the model, which is tuned.
 void resolve_sharding(const TrainSections& arguments, nn::Module& model, TrainingInputs& inputs) {
   std::vector<std::string> said;
@@ -175,6 +182,7 @@ void resolve_sharding(const TrainSections& arguments, nn::Module& model, Trainin
   }
   inputs.fsdp2 = resolve(arguments, model, config);
   inputs.dims = ParallelDims(degrees_of(*inputs.fsdp2), arguments.launch.ranks);
+  check_optimizer(arguments.optimizer.kind, inputs.fsdp2->matrices, config);
   inputs.fsdp2->warnings.insert(inputs.fsdp2->warnings.end(), said.begin(), said.end());
   warn_of_unscaled_fp16(arguments.optimizer, config, *inputs.fsdp2);
   check_sharding_size_is_given(config, arguments.launch.ranks);

@@ -2,7 +2,8 @@
 // token; a decoder continues texts faster through a GenerationSession (session.h).
 //
 // Dropout  is off during the call.
-// Threads  the rank's host thread. With a sharded model every rank calls at the same time, for as many tokens.
+// Threads  the rank's host thread. With a sharded model every rank calls at the same time, for as many tokens. Ranks
+//          that share sequences or matrices compute one sequence together.
 #pragma once
 
 #include <cstdint>
