@@ -37,6 +37,35 @@ TEST(Mpi, HasTheBitsOfThreads) {
   }
 }
 
+TEST(Mpi, HasTheBitsOfThreadsWhereRanksShareMatrices) {
+  const ProgramFolder folder;
+  folder.write("model.yaml",
+               "model_type: llama\nvocab_size: 256\nhidden_size: 16\nintermediate_size: 24\nnum_hidden_layers: 2\n"
+               "num_attention_heads: 4\nnum_key_value_heads: 2\nmax_position_embeddings: 32\nrms_norm_eps: 1.0e-6\n"
+               "attention_bias: true\nmlp_bias: true\ntie_word_embeddings: false\n");
+  const std::string sharding = folder.read("fsdp2.yaml");
+  const Words four{SHARDLOOM_MPIRUN, "-n", "4", "--oversubscribe", "--bind-to", "none"};
+  int number = 0;
+  for (const char* keys : {"tensor_parallel_size: 2\nsequence_parallel: true\n", "tensor_parallel_size: 4\n",
+                           "tensor_parallel_size: 2\nring_attention_size: 2\n"}) {
+    SCOPED_TRACE(keys);
+    folder.write("fsdp2.yaml", sharding + keys);
+    const std::string name = fmt::to_string(++number);
+    const Outcome threads = folder.run(kFourSteps + Words{"--save", name + ".threads", "--nproc-per-node", "4"});
+    ASSERT_EQ(threads.exit_code, 0) << threads.err;
+    const Outcome processes = folder.run(kFourSteps + Words{"--save", name + ".processes"}, four);
+    ASSERT_EQ(processes.exit_code, 0) << processes.err;
+    EXPECT_EQ(folder.read(name + ".processes/model.safetensors"), folder.read(name + ".threads/model.safetensors"));
+    const auto expected = folder.metrics(name + ".threads/metrics.jsonl");
+    const auto actual = folder.metrics(name + ".processes/metrics.jsonl");
+    ASSERT_EQ(actual.size(), 4U);
+    for (std::size_t i = 0; i < actual.size(); ++i) {
+      for (const char* key : {"loss", "grad_norm"}) EXPECT_EQ(actual[i].at(key), expected[i].at(key)) << key << i;
+    }
+    EXPECT_EQ(actual.back().at("held_out_loss"), expected.back().at("held_out_loss"));
+  }
+}
+
 // Each process binds itself as the local rank that it is.
 TEST(Mpi, BindsEachProcessToItsPartOfTheCoresAndChangesNoBit) {
   const ProgramFolder folder;
@@ -248,6 +277,18 @@ TEST_F(MpiJob, WithOtherDegreesIsRefusedBeforeItsFirstStep) {
   expect_difference(with("r2.yaml", "ring_attention_size: 2\n"), with("u2.yaml", "ulysses_parallel_size: 2\n"),
                     file + "ulysses_parallel_size: rank 0 has 1, rank 1 has 2; " + file +
                         "ring_attention_size: rank 0 has 2, rank 1 has 1");
+  const std::string tensor = "tensor_parallel_size: 2\n";
+  expect_difference(
+      with("r1.yaml", ""), with("t2.yaml", tensor),
+      file + "sharding_size: rank 0 has 2, rank 1 has 1; " + file + "tensor_parallel_size: rank 0 has 1, rank 1 has 2");
+  expect_difference(with("t2.yaml", tensor), with("s2.yaml", tensor + "sequence_parallel: true\n"),
+                    file + "sequence_parallel: rank 0 has false, rank 1 has true");
+  expect_difference(with("t2.yaml", tensor), with("g2.yaml", tensor + "loss_parallel: false\n"),
+                    file + "loss_parallel: rank 0 has true, rank 1 has false");
+  expect_difference(with("f.yaml", "", {"--tensor-model-parallel-size", "2"}), with("f.yaml", ""),
+                    "--tensor-model-parallel-size: rank 0 has 2, rank 1 has 0; " + file +
+                        "sharding_size: rank 0 has 1, rank 1 has 2; " + file +
+                        "tensor_parallel_size: rank 0 has 2, rank 1 has 1");
   const Words all = with("all.yaml", ""), none = with("none.yaml", "");
   folder.write("none.yaml", "sharding_size: 1\n" + sharding.substr(sharding.find('\n') + 1));
   expect_difference(all, none, file + "sharding_size: rank 0 has 2, rank 1 has 1");

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Promise: ranks on two hosts keep what every process group promises, and train to the bits of one host, of its threads and of its
-#          processes, also where they share experts and sequences; when the link between the hosts is cut, both ranks end within
-#          the deadline, and each names the collective and the rank that did not come.
+#          processes, also where they share experts, sequences and matrices; when the link between the hosts is cut, both ranks end
+#          within the deadline, and each names the collective and the rank that did not come.
 # World:   two network namespaces (two_hosts.sh), the built program under mpirun, one rank on each, and two.
 #   two_hosts_test.sh PROGRAM SOURCE_FOLDER CONFORMANCE   (the program of tests/comm/mpi_conformance.cpp)
 # Skipped (exit status 77) with a reason where this process may not make network namespaces.
@@ -39,7 +39,7 @@ cmp one/model.safetensors two/model.safetensors || fail "two hosts have other we
 losses() { grep -o '"loss":[^,]*' "$1"; }
 [ "$(losses one/metrics.jsonl)" = "$(losses two/metrics.jsonl)" ] || fail "two hosts have other losses than one"
 
-# --- experts and sequences that both hosts share
+# --- experts, sequences and matrices that both hosts share
 cat > moe.yaml <<'END'
 {model_type: qwen3_moe, vocab_size: 256, hidden_size: 16, intermediate_size: 24, num_hidden_layers: 2, num_attention_heads: 4,
  num_key_value_heads: 2, head_dim: 8, max_position_embeddings: 32, rms_norm_eps: 1.0e-6, num_experts: 4, num_experts_per_tok: 2,
@@ -68,6 +68,10 @@ same_bits experts 2 "${experts}2\\n"
 same_bits ring 2 'ring_attention_size: 2\n'
 same_bits ulysses 2 'ulysses_parallel_size: 2\n'
 same_bits all 4 "${experts}4\\nring_attention_size: 2\\nulysses_parallel_size: 2\\n"
+# With two parts of matrices, shards cross the link; with four, sums of products do.
+same_bits matrices 4 'tensor_parallel_size: 2\nsequence_parallel: true\n'
+same_bits matrices_of_four 4 'tensor_parallel_size: 4\n'
+same_bits matrices_and_sequences 4 'tensor_parallel_size: 2\nsequence_parallel: true\nring_attention_size: 2\n'
 
 # --- a cut link
 export LOOM_MPIRUN_ARGS="--output-filename $work/ranks"
