@@ -11,4 +11,10 @@ std::vector<sharding::ModulePattern> recomputable(const sharding::Fsdp2Config& c
   return containers;
 }
 
+void set_recompute(sharding::Fsdp2Config& config, bool on) {
+  const bool chosen_by_file = config.places.contains("recompute_modules");
+  config.recompute_modules = on ? recomputable(config) : std::vector<sharding::ModulePattern>{};
+  if (on && !chosen_by_file) config.use_reentrant = false;
+}
+
 }  // namespace loom::plan

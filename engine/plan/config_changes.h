@@ -10,4 +10,7 @@ namespace loom::plan {
 // The modules that a search recomputes: the file's recompute_modules, else the containers that it wraps.
 std::vector<sharding::ModulePattern> recomputable(const sharding::Fsdp2Config& config);
 
+// Recomputes these or nothing. The recorded kind suits every module; a file that names modules names its kind too.
+void set_recompute(sharding::Fsdp2Config& config, bool on);
+
 }  // namespace loom::plan

@@ -1,5 +1,6 @@
 #include "engine/plan/plan_output.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 namespace loom::plan {
@@ -63,6 +64,36 @@ ordered_json time_json(const TimeEstimate& time) {
   return json;
 }
 
+// Of collectives over one axis.
+std::int64_t exposed_ns(const TimeEstimate& time, const std::string& axis) {
+  const auto found = std::ranges::find(time.exposed, axis, &virtual_time::AxisTime::axis);
+  return found == time.exposed.end() ? 0 : found->exposed_ns;
+}
+
+ordered_json degrees_json(const Degrees& degrees) {
+  return {{"tp", degrees.tp}, {"ulysses", degrees.ulysses},   {"ring", degrees.ring},
+          {"ep", degrees.ep}, {"dp_shard", degrees.dp_shard}, {"dp_replicate", degrees.dp_replicate}};
+}
+
+ordered_json best_json(const BestMesh& best, const StepEstimate& plan) {
+  ordered_json json{{"row", best.row}, {"mesh", to_text(best.degrees)}, {"exposed", ordered_json::array()}};
+  for (const virtual_time::AxisTime& axis : best.exposed) {
+    json["exposed"].push_back(
+        {{"axis", axis.axis},
+         {"exposed_ns", axis.exposed_ns},
+         {"share", static_cast<double>(axis.exposed_ns) / static_cast<double>(plan.time.step_ns)}});
+  }
+  if (!best.against) return json;
+  json["against_row"] = *best.against;
+  json["longer"] = best.longer;
+  json["more_bytes"] = best.more_bytes;
+  json["differences"] = ordered_json::array();
+  for (const TokenTime& part : best.differences) {
+    json["differences"].push_back({{"part", part.part}, {"token_ns", part.ns}});
+  }
+  return json;
+}
+
 }  // namespace
 
 ordered_json to_json(const StepEstimate& plan) {
@@ -83,7 +114,8 @@ ordered_json to_json(const StepEstimate& plan) {
     json["volume"].push_back({{"axis", volume.axis},
                               {"ranks", volume.ranks},
                               {"predicted_bytes", volume.predicted_bytes},
-                              {"received_bytes", volume.received_bytes}});
+                              {"received_bytes", volume.received_bytes},
+                              {"exposed_ns", exposed_ns(plan.time, volume.axis)}});
   }
   json["time"] = time_json(plan.time);
   json["swap"] = ordered_json::array();
@@ -118,14 +150,25 @@ ordered_json to_json(const CheckedEstimate& checked) {
   return json;
 }
 
-ordered_json to_json(const std::vector<PlanSearch::Candidate>& sweep) {
+ordered_json to_json(const Sweep& sweep) {
   ordered_json json;
   json["sweep"] = ordered_json::array();
-  for (const PlanSearch::Candidate& candidate : sweep) {
+  for (const Candidate& candidate : sweep.fitting) {
     ordered_json row = to_json(candidate.plan);
     row["change"] = candidate.change;
+    row["degrees"] = degrees_json(degrees_of(candidate.choice.config, candidate.choice.world));
     json["sweep"].push_back(std::move(row));
   }
+  json["best"] = ordered_json::array();
+  for (const BestMesh& best : sweep.best) json["best"].push_back(best_json(best, sweep.fitting[best.row].plan));
+  json["pruned"] = ordered_json::array();
+  for (const Pruned& pruned : sweep.pruned) {
+    json["pruned"].push_back({{"reason", pruned.reason}, {"candidates", pruned.candidates}});
+  }
+  json["meshes"] = {{"surveyed", sweep.meshes},
+                    {"that_fit", sweep.meshes_that_fit},
+                    {"devices_together", sweep.together},
+                    {"fitting_in_part", sweep.fitting_in_part}};
   return json;
 }
 

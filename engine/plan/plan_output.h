@@ -23,8 +23,9 @@ std::string out_of_memory_text(const CheckedEstimate& checked);
 // Includes out_of_memory_text() if it does not fit.
 std::string to_text(const CheckedEstimate& checked);
 nlohmann::ordered_json to_json(const CheckedEstimate& checked);
-// The fastest of a sweep as a table; all of it as JSON, {"sweep": [a plan and its "change", ...]}.
-std::string to_text(const std::vector<PlanSearch::Candidate>& sweep);
-nlohmann::ordered_json to_json(const std::vector<PlanSearch::Candidate>& sweep);
+// How many meshes fit, what was pruned, the three best with their reasons, the fastest configurations as a table.
+std::string to_text(const Sweep& sweep);
+// All of it: {"sweep": [a plan, its "change" and "degrees", ...], "best": [...], "pruned": [...], ...}.
+nlohmann::ordered_json to_json(const Sweep& sweep);
 
 }  // namespace loom::plan

@@ -1,8 +1,6 @@
 // Searches with plans: the remedies for a step that does not fit, the fastest configuration, the largest batch.
 //
-// Fits     the step runs within the profile's memory; as on a real device, cached segments are released first
-//          (StepEstimate::memory counts how often).
-// Batch    one micro-batch on every device, unless SearchOptions have more.
+// Fits     as in plan_choice.h, and so are batches.
 // Worlds   every number of devices up to a node, whole nodes beyond it; only numbers that the file's sharding_size,
 //          reshard_after_forward and expert_parallel_size divide, and that divide the global batch.
 // Changes  to the keys of fsdp2_config.yaml that trade memory for time, and to the micro-batch. Recompute means the
@@ -16,21 +14,10 @@
 #include <string>
 #include <vector>
 
-#include "engine/plan/planner.h"
-#include "sharding/config/fsdp2_config.h"
+#include "engine/plan/plan_choice.h"
+#include "engine/plan/sweep.h"
 
 namespace loom::plan {
-
-// One configuration of the search: the keys of the file, and of the command line.
-struct PlanChoice {
-  int world = 1;
-  int micro_batch = 1;
-  sharding::Fsdp2Config config;  // the default if no file is given
-
-  bool operator==(const PlanChoice& other) const;
-};
-// "sharding_size: auto, recompute_modules: [model.layers.{*}]": the keys in which `choice` differs from `base`.
-std::string describe_change(const PlanChoice& choice, const PlanChoice& base);
 
 // A remedy: a change after which the step fits.
 struct Remedy {
@@ -47,12 +34,6 @@ struct CheckedEstimate {
   std::vector<Remedy> remedies;
 };
 
-// Values that the user has fixed for the search. Nothing: the search may change them.
-struct SearchOptions {
-  std::optional<int> micro_batch_size = {};   // the only one of sweep()
-  std::optional<int> global_batch_size = {};  // micro-batches and worlds divide it without remainder
-};
-
 class PlanSearch {
  public:
   // The references outlive the search.
@@ -61,15 +42,9 @@ class PlanSearch {
 
   CheckedEstimate check();
 
-  struct Candidate {
-    PlanChoice choice;
-    std::string change;  // against the file
-    StepEstimate plan;
-  };
-  // Every combination of sharding size (auto, the devices of a node), reshard, recompute and prefetch that fits, each
-  // with the micro-batches 1, 2, 4, ... and the largest that fits; for the three fastest ones every micro-batch,
-  // or 64 evenly spaced ones if more fit. The fastest per token first.
-  std::vector<Candidate> sweep();
+  using Candidate = plan::Candidate;
+  // What fits among degrees of parallelism, keys of the file and micro-batches (sweep.h).
+  Sweep sweep() const { return plan::sweep(plans_); }
   // The largest micro-batch with which the step fits; larger ones are assumed to need more. ConfigError if none fits.
   Candidate largest_micro_batch();
   // The smallest world with which the step fits: found by doubling and halving, as larger worlds mostly need less; then
@@ -77,26 +52,13 @@ class PlanSearch {
   Candidate smallest_world();
 
  private:
-  std::optional<StepEstimate> try_plan(const PlanChoice& choice) const;
-  StepEstimate plan(const PlanChoice& choice, Capacity capacity) const;
-  Candidate candidate(const PlanChoice& choice, StepEstimate plan) const;
   using Change = std::function<void(PlanChoice&)>;
   // The changes that affect the plan.
   std::vector<Change> proposals(const StepEstimate& too_large) const;
   std::vector<Remedy> remedies(const StepEstimate& too_large) const;
-  bool shares_out_batch(int world, int micro_batch) const;
-  std::vector<int> micro_batches(int world) const;
   std::vector<int> worlds() const;
-  // False if flags select what is recomputed: a search does not change them.
-  bool may_recompute() const;
-  std::vector<PlanChoice> combinations() const;
 
-  const train::TrainSections& arguments_;
-  const train::PretrainCallbacks& callbacks_;
-  const virtual_time::HardwareProfile& profile_;
-  const SearchOptions options_;
-  bool has_file_ = false;
-  PlanChoice base_;
+  const ChoicePlans plans_;
 };
 
 }  // namespace loom::plan

@@ -1,6 +1,6 @@
 #include <algorithm>
 #include <cstdlib>
-#include <fmt/core.h>
+#include <fmt/format.h>
 #include <functional>
 #include <span>
 
@@ -163,6 +163,11 @@ std::string time_section(const TimeEstimate& time) {
                       percent_text(percent(b.compute_ns, time.step_ns)), figure(b.exposed_comm_ns, unit),
                       percent_text(percent(b.exposed_comm_ns, time.step_ns)), figure(b.comm_ns, unit),
                       figure(b.exposed_copy_ns, unit), figure(b.idle_ns, unit));
+  std::vector<std::string> exposed;
+  for (const virtual_time::AxisTime& axis : time.exposed) {
+    if (axis.exposed_ns > 0) exposed.push_back(fmt::format("{} {}", axis.axis, figure(axis.exposed_ns, unit)));
+  }
+  if (exposed.size() > 1) text += fmt::format("  exposed over {}\n", fmt::join(exposed, ", "));
   if (time.host_bound()) {
     text += fmt::format("  the host decides: device and links alone would need {}\n", time_text(time.device_bound_ns));
   }
@@ -176,14 +181,6 @@ std::string remedy_line(const Remedy& remedy) {
                              remedy.saved_bytes < 0 ? "takes, on the device," : "saves",
                              memory_text(std::abs(remedy.saved_bytes)), time_text(remedy.step_ns)),
                  kIndent + 4);
-}
-
-constexpr std::size_t kChangeColumn = 47;  // of the rows of a sweep
-
-std::string sweep_row(std::string_view tokens, std::string_view step, std::string_view memory, std::string_view flushes,
-                      std::string_view mfu, std::string_view change) {
-  return wrapped(fmt::format("{:>12}{:>10}{:>9}{:>8}{:>6}  {}\n", tokens, step, memory, flushes, mfu, change),
-                 kChangeColumn);
 }
 
 }  // namespace
@@ -219,25 +216,6 @@ std::string out_of_memory_text(const CheckedEstimate& checked) {
 std::string to_text(const CheckedEstimate& checked) {
   const std::string text = to_text(checked.plan);
   return checked.out_of_memory ? text + "\n" + out_of_memory_text(checked) : text;
-}
-
-std::string to_text(const std::vector<PlanSearch::Candidate>& sweep) {
-  constexpr std::size_t kShown = 20;
-  if (sweep.empty()) return "0 configurations fit\n";
-  const std::span shown = std::span(sweep).first(std::min(kShown, sweep.size()));
-  const Unit time = unit_of_time(most(shown, [](const auto& row) { return row.plan.time.step_ns; }));
-  const Unit bytes = unit_of_bytes(most(shown, [](const auto& row) { return row.plan.memory.peak_reserved_bytes; }));
-  std::string text =
-      fmt::format("{} configurations fit; the fastest per token first\n", sweep.size()) +
-      sweep_row("tokens/s/dev", fmt::format("step {}", time.name), bytes.name, "flushes", "MFU %", "change");
-  for (const PlanSearch::Candidate& candidate : shown) {
-    const StepEstimate& plan = candidate.plan;
-    text += sweep_row(figure(plan.throughput.tokens_per_s_per_device, 0), figure(plan.time.step_ns, time),
-                      figure(plan.memory.peak_reserved_bytes, bytes), std::to_string(plan.memory.cache_flushes),
-                      figure(100 * plan.throughput.mfu, 1), candidate.change);
-  }
-  if (sweep.size() > kShown) text += fmt::format("and {} more (--json has all)\n", sweep.size() - kShown);
-  return text;
 }
 
 }  // namespace loom::plan

@@ -124,6 +124,7 @@ TimeEstimate time_plan(const device::Recording& recording, const virtual_time::T
     known->compute_ns += to.compute_ns - from.compute_ns;
   }
   plan.breakdown = virtual_time::break_down(recording, times, 0, plan.step_ns);
+  plan.exposed = virtual_time::exposed_by_axis(recording, times, 0, plan.step_ns);
   return plan;
 }
 

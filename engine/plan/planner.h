@@ -77,6 +77,7 @@ struct TimeEstimate {
   std::int64_t device_bound_ns = 0;  // the step if dispatch cost the host nothing
   std::vector<PhaseTime> phases;
   virtual_time::Breakdown breakdown;
+  std::vector<virtual_time::AxisTime> exposed;  // breakdown.exposed_comm_ns by axis of ranks
   // The host is the bottleneck: it causes more than a twentieth of the step.
   bool host_bound() const { return step_ns > device_bound_ns + device_bound_ns / 20; }
 };

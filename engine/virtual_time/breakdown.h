@@ -4,6 +4,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "engine/virtual_time/resolve.h"
 
@@ -20,5 +22,18 @@ struct Breakdown {
 // From `begin_ns` to `end_ns`.
 Breakdown break_down(const device::Recording& recording, const RankTimes& times, std::int64_t begin_ns,
                      std::int64_t end_ns);
+
+// The exposed collectives over one axis of ranks.
+struct AxisTime {
+  std::string axis;
+  std::int64_t exposed_ns = 0;
+
+  bool operator==(const AxisTime&) const = default;
+};
+
+// Breakdown::exposed_comm_ns by axis, in the order of their first collectives; axes whose collectives are all hidden are
+// there with 0. Where several collectives run, the one that was issued first counts.
+std::vector<AxisTime> exposed_by_axis(const device::Recording& recording, const RankTimes& times, std::int64_t begin_ns,
+                                      std::int64_t end_ns);
 
 }  // namespace loom::virtual_time

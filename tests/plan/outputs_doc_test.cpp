@@ -80,6 +80,27 @@ StepEstimate full_plan() {
   return plan;
 }
 
+// A sweep with an entry in each of its lists.
+Sweep full_sweep() {
+  Sweep sweep;
+  sweep.fitting.resize(1);
+  sweep.fitting[0].plan = full_plan();
+  sweep.pruned.resize(1);
+  sweep.best.resize(1);
+  sweep.best[0].against = 0;
+  sweep.best[0].exposed.resize(1);
+  sweep.best[0].differences.resize(1);
+  return sweep;
+}
+
+// Its keys that no plan has.
+Names beside_plans() {
+  Names of_sweep, of_plan;
+  add_keys(to_json(full_sweep()), "", of_sweep);
+  add_keys(to_json(full_plan()), "sweep[]", of_plan);
+  return difference(of_sweep, of_plan);
+}
+
 TEST(OutputsPage, HasEveryKeyOfMetrics) {
   train::StepMetrics metrics;
   metrics.step = 1;
@@ -156,21 +177,18 @@ TEST(OutputsPage, HasEveryKeyOfAPlan) {
   add_keys(to_json(adaptive), "adaptive_recompute", keys);
   keys.insert("smart_swap");
   add_keys(to_json(chosen), "smart_swap", keys);
-  keys.insert("sweep");
-  keys.insert("sweep[].change");
+  keys.merge(beside_plans());
   expect_on_the_page(keys, "plan --json");
 }
 
-// The rows of a sweep are plans; only the key beside them has a row of its own on the page.
+// The rows of a sweep are plans; only the keys beside them have rows of their own on the page.
 TEST(OutputsPage, HasEveryKeyOfASweep) {
-  std::vector<PlanSearch::Candidate> candidates(1);
-  candidates[0].plan = full_plan();
-  Names of_sweep;
-  add_keys(to_json(candidates), "", of_sweep);
-  Names expected{"sweep", "sweep[].change"};
+  Names expected = beside_plans();
   Names of_plan;
   add_keys(to_json(full_plan()), "sweep[]", of_plan);
   expected.merge(of_plan);
+  Names of_sweep;
+  add_keys(to_json(full_sweep()), "", of_sweep);
   EXPECT_EQ(of_sweep, expected);
 }
 

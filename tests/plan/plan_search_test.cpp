@@ -49,13 +49,14 @@ TEST(PlanSearch, FindsTheSmallestWorldThatFits) {
 TEST(PlanSearch, SweepsWhatFitsTheFastestPerTokenFirst) {
   train::TrainSections a = arguments();
   const train::PretrainCallbacks calls = cli::hub_callbacks(a);
-  const auto sweep = PlanSearch(a, calls, profile(192 * kMiB)).sweep();
+  const Sweep found = PlanSearch(a, calls, profile(192 * kMiB)).sweep();
+  const std::vector<Candidate>& sweep = found.fitting;
   ASSERT_GT(sweep.size(), 4u);
   for (std::size_t i = 0; i + 1 < sweep.size(); ++i) {
     EXPECT_GE(sweep[i].plan.throughput.tokens_per_s_per_device, sweep[i + 1].plan.throughput.tokens_per_s_per_device);
     EXPECT_LE(sweep[i].plan.memory.peak_allocated_bytes, 192 * kMiB);
   }
-  const nlohmann::ordered_json json = to_json(sweep);
+  const nlohmann::ordered_json json = to_json(found);
   EXPECT_EQ(json["sweep"].size(), sweep.size());
   EXPECT_EQ(json["sweep"][0]["change"], sweep[0].change);
 }
@@ -149,14 +150,15 @@ TEST(Sweep, IsNotBeatenByAMicroBatchTriedByHand) {
   const train::TrainSections a = arguments();
   const train::PretrainCallbacks calls = cli::hub_callbacks(a);
   const virtual_time::HardwareProfile small = profile(208 * kMiB);
-  const auto sweep = PlanSearch(a, calls, small).sweep();
+  const std::vector<Candidate> sweep = PlanSearch(a, calls, small).sweep().fitting;
   ASSERT_FALSE(sweep.empty());
   const PlanChoice& best = sweep.front().choice;
+  const Degrees degrees = degrees_of(best.config, kRanks);
   std::vector<int> fitting;
   for (int size = 1;; ++size) {
     train::TrainSections by_hand = a;
     by_hand.schedule.micro_batch_size = size;
-    by_hand.schedule.global_batch_size = kRanks * size;
+    by_hand.schedule.global_batch_size = degrees.dp_shard * degrees.dp_replicate * size;
     try {
       const StepEstimate plan = estimate_step(by_hand, calls, small, Capacity::kOfTheProfile,
                                               [&](sharding::Fsdp2Config& config) { config = best.config; });
@@ -181,13 +183,17 @@ TEST(Sweep, KeepsTheBatchesThatAreGiven) {
   const train::PretrainCallbacks calls = cli::hub_callbacks(a);
   const virtual_time::HardwareProfile device = profile(208 * kMiB);
   std::set<std::int64_t> micro_batches;
-  for (const auto& c : PlanSearch(a, calls, device, {.global_batch_size = a.schedule.global_batch_size}).sweep()) {
-    EXPECT_EQ(c.plan.micro_batch * c.plan.micro_batches, 12);
+  for (const auto& c :
+       PlanSearch(a, calls, device, {.global_batch_size = a.schedule.global_batch_size}).sweep().fitting) {
+    const Degrees degrees = degrees_of(c.choice.config, kRanks);
+    EXPECT_EQ(c.plan.micro_batch * c.plan.micro_batches * degrees.dp_shard * degrees.dp_replicate, kRanks * 12);
     micro_batches.insert(c.plan.micro_batch);
   }
-  EXPECT_THAT(micro_batches, ::testing::IsSupersetOf({1, 2, 3, 4}));
+  EXPECT_THAT(micro_batches, ::testing::IsSupersetOf({12, 24})) << "the fastest";
   std::set<std::int64_t> fixed;
-  for (const auto& c : PlanSearch(a, calls, device, {.micro_batch_size = 3}).sweep()) fixed.insert(c.plan.micro_batch);
+  for (const auto& c : PlanSearch(a, calls, device, {.micro_batch_size = 3}).sweep().fitting) {
+    fixed.insert(c.plan.micro_batch);
+  }
   EXPECT_THAT(fixed, ::testing::ElementsAre(3));
 }
 

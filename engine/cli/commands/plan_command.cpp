@@ -105,7 +105,7 @@ int show_fit(plan::PlanSearch& search, PlanArguments::Fit wanted, const virtual_
 }
 
 int show_sweep(plan::PlanSearch& search, const PlanOutput& output) {
-  const auto sweep = search.sweep();
+  const plan::Sweep sweep = search.sweep();
   output.show(sweep);
   if (output.has_files_of_step()) {
     const plan::CheckedEstimate checked = search.check();
@@ -113,7 +113,7 @@ int show_sweep(plan::PlanSearch& search, const PlanOutput& output) {
     json.update(to_json(sweep));
     output.show_step(checked.plan, json);
   }
-  return sweep.empty() ? kExitDoesNotFit : 0;
+  return sweep.fitting.empty() ? kExitDoesNotFit : 0;
 }
 
 int show_check(plan::PlanSearch& search, const PlanOutput& output) {

@@ -50,7 +50,7 @@ struct PlanArguments {
   // --micro-batch-size and --global-batch-size, if given: a search keeps them.
   std::optional<int> micro_batch_size;
   std::optional<int> global_batch_size;
-  bool sweep = false;       // try sharding sizes, reshard, recompute, prefetch and micro-batches; rank those that fit
+  bool sweep = false;       // try degrees of parallelism, keys of the file and micro-batches; rank those that fit
   Fit fit = Fit::kNothing;  // search the largest micro-batch, or the smallest world, that fits
 };
 

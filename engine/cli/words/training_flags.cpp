@@ -51,7 +51,8 @@ void add_plan(Flags& flags, PlanArguments& a, int& world_size) {
   flags.text("--trace", "FILE", a.trace, "Write the planned step for Perfetto (ui.perfetto.dev)");
   flags.text("--expert-load", "FILE", a.expert_load,
              "How many tokens each expert gets: expert_load: [3, 1, ...]; the rank with most is planned", "balanced");
-  flags.toggle("--sweep", a.sweep, "Try sharding sizes, reshard, recompute, prefetch, micro-batches; rank what fits");
+  flags.toggle("--sweep", a.sweep,
+               "Try degrees of parallelism, sharding, recompute, prefetch, micro-batches; rank what fits");
   flags.choice<PlanArguments::Fit>(
       "--fit", a.fit,
       {{"nothing", PlanArguments::Fit::kNothing},

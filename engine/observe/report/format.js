@@ -4,7 +4,7 @@
 const BINARY = [[2 ** 40, "TiB"], [2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"], [1, "B"]];
 const TIME_NS = [[1e9, "s"], [1e6, "ms"], [1e3, "us"], [1, "ns"]];
 const FLOPS = [[1e18, "EFLOP"], [1e15, "PFLOP"], [1e12, "TFLOP"], [1e9, "GFLOP"], [1e6, "MFLOP"], [1e3, "kFLOP"], [1, "FLOP"]];
-const SHARES = new Set(["mfu", "hfu", "fragmentation"]);
+const SHARES = new Set(["mfu", "hfu", "fragmentation", "share", "longer"]);
 
 // Four significant digits, no exponent; whole numbers of the smallest unit stay whole.
 function digits(x) {

@@ -3,7 +3,7 @@
 const data = JSON.parse(document.getElementById("data").textContent);
 
 const sections = [headSection, outOfMemory, tableSection("What would help", "remedies", REMEDIES), warningsList,
-  tableSection("Sweep", "sweep", SWEEP), curvesSection, memoryTable, breakdownTable,
+  bestMeshes, tableSection("Sweep", "sweep", SWEEP), tableSection("Left out of the sweep", "pruned", PRUNED), curvesSection, memoryTable, breakdownTable,
   tableSection("Communication of a step", "communication", COMMUNICATION),
   tableSection("Bytes over each axis of ranks", "volume", VOLUME), groupsTable, memorySection, timelineSection, throughputTable,
   configurationText];

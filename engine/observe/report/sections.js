@@ -116,11 +116,35 @@ const POOLS = [["pool", "pool"], ["reserved_bytes", "reserved"], ["allocated_byt
 const SWAPS = [["block", "block"], ["copies", "tensors out"], ["out_bytes", "bytes out"], ["exposed_ns", "exposed"], ["recompute_ns", "recompute"]];
 const COMMUNICATION = [["collective", "collective"], ["ranks", "ranks"], ["link", "farthest link"], ["count", "count"],
   ["received_bytes", "received"], ["time_ns", "alone on the links"]];
-const VOLUME = [["axis", "axis"], ["ranks", "ranks"], ["predicted_bytes", "predicted"], ["received_bytes", "recorded"]];
+const VOLUME = [["axis", "axis"], ["ranks", "ranks"], ["predicted_bytes", "predicted"], ["received_bytes", "recorded"],
+  ["exposed_ns", "exposed"]];
 const REMEDIES = [["change", "it would fit with"], ["saved_bytes", "saves"], ["step_ns", "step"]];
 const SWEEP = [["throughput/tokens_per_s_per_device", "tokens/s per device"], ["time/step_ns", "step"],
   ["time/exposed_communication_ns", "exposed communication"], ["throughput/mfu", "MFU"],
-  ["memory/peak_allocated_bytes", "peak allocated"], ["memory/peak_reserved_bytes", "peak reserved"], ["memory/cache_flushes", "flushes"], ["world_size", "devices"], ["micro_batch_size", "micro-batch"], ["change", "change"]];
+  ["memory/peak_allocated_bytes", "peak allocated"], ["memory/peak_reserved_bytes", "peak reserved"], ["memory/cache_flushes", "flushes"], ["world_size", "devices"], ["micro_batch_size", "micro-batch"], ["degrees/tp", "tp"],
+  ["degrees/ulysses", "ulysses"], ["degrees/ring", "ring"], ["degrees/ep", "ep"], ["degrees/dp_shard", "dp_shard"],
+  ["degrees/dp_replicate", "dp_replicate"], ["change", "change"]];
+const PRUNED = [["reason", "left out"], ["candidates", "candidates"]];
+
+// The three best meshes of a sweep: where they wait, and how they differ.
+function bestMeshes(data) {
+  if (!data.best || !data.best.length) return null;
+  const parts = [tiles(data, [["/meshes/surveyed", "meshes surveyed"], ["/meshes/that_fit", "of them fit"],
+    ["/meshes/devices_together", "devices that share tokens or experts, at most"],
+    ["/meshes/fitting_in_part", "configurations that were not planned whole"]]),
+  rowsTable(data, "/best", [["mesh", "mesh"], ["row", "row of the sweep"], ["against_row", "against row"], ["longer", "a token takes longer by"],
+    ["more_bytes", "more memory"]])];
+  data.best.forEach((best, i) => {
+    parts.push(element("h3", {}, best.mesh));
+    if (best.exposed.length) {
+      parts.push(rowsTable(data, `/best/${i}/exposed`, [["axis", "exposed over"], ["exposed_ns", "time"], ["share", "of the step"]]));
+    }
+    if (best.differences) {
+      parts.push(rowsTable(data, `/best/${i}/differences`, [["part", "difference in"], ["token_ns", "for a token and device"]]));
+    }
+  });
+  return section("Best meshes", ...parts);
+}
 
 function outOfMemory(data) {
   return data.out_of_memory ? section("Does not fit", show("pre", data, "/out_of_memory")) : null;

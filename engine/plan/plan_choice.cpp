@@ -1,0 +1,155 @@
+#include "engine/plan/plan_choice.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+
+#include "engine/plan/config_changes.h"
+#include "sharding/config/fsdp2_keys.h"
+
+namespace loom::plan {
+namespace {
+
+constexpr int kLargestMicroBatch = 1 << 16;
+
+// The keys that searches change, in the order in which a change is reported.
+constexpr std::string_view kSearched[] = {
+    "tensor_parallel_size",    "sequence_parallel",        "ulysses_parallel_size",
+    "ring_attention_size",     "expert_parallel_size",     "moe_modules",
+    "sharding_size",           "reshard_after_forward",    "recompute_modules",
+    "use_reentrant",           "recompute_keep",           "activation_offload_modules",
+    "num_to_forward_prefetch", "num_to_backward_prefetch", "offload_to_cpu"};
+
+// Ranks of the world that read samples of their own.
+int data_ranks(const PlanChoice& choice) {
+  return std::max(1, choice.world / (choice.config.context_ranks() * choice.config.tensor_parallel_size));
+}
+
+double ns_per_token(const StepEstimate& plan) {
+  return static_cast<double>(plan.time.step_ns) / static_cast<double>(plan.throughput.tokens);
+}
+
+}  // namespace
+
+bool PlanChoice::operator==(const PlanChoice& other) const {
+  return world == other.world && micro_batch == other.micro_batch && sharding::same_values(config, other.config);
+}
+
+std::string describe_change(const PlanChoice& choice, const PlanChoice& base) {
+  std::vector<std::string> changes;
+  for (const std::string_view name : kSearched) {
+    const sharding::Fsdp2Key& key = sharding::fsdp2_key(name);
+    if (sharding::same_value(key, choice.config, base.config)) continue;
+    changes.push_back(fmt::format("{}: {}", name, key.write(choice.config)));
+  }
+  if (choice.micro_batch != base.micro_batch)
+    changes.push_back(fmt::format("--micro-batch-size: {}", choice.micro_batch));
+  if (choice.world != base.world) changes.push_back(fmt::format("--world-size: {}", choice.world));
+  return changes.empty() ? "as given" : fmt::to_string(fmt::join(changes, ", "));
+}
+
+Degrees degrees_of(const sharding::Fsdp2Config& config, int world) {
+  const sharding::WorldLayout layout = sharding::validate_against_world(config, world);
+  Degrees degrees{.tp = layout.tensor,
+                  .ulysses = config.ulysses_parallel_size,
+                  .ring = config.ring_attention_size,
+                  .ep = config.expert_parallel_size};
+  degrees.dp_shard = std::max(1, layout.shard / config.context_ranks());
+  degrees.dp_replicate = std::max(1, world / (degrees.together() * degrees.dp_shard));
+  return degrees;
+}
+
+std::string to_text(const Degrees& degrees) {
+  std::vector<std::string> factors;
+  const auto add = [&](const char* axis, int degree) {
+    if (degree > 1) factors.push_back(fmt::format("{} {}", axis, degree));
+  };
+  add("tp", degrees.tp);
+  add("ulysses", degrees.ulysses);
+  add("ring", degrees.ring);
+  add("ep", degrees.ep);
+  factors.push_back(fmt::format("dp_shard {}", degrees.dp_shard));
+  add("dp_replicate", degrees.dp_replicate);
+  return fmt::to_string(fmt::join(factors, " x "));
+}
+
+ChoicePlans::ChoicePlans(const train::TrainSections& arguments, const train::PretrainCallbacks& callbacks,
+                         const virtual_time::HardwareProfile& profile, SearchOptions options)
+    : arguments_(arguments),
+      callbacks_(callbacks),
+      profile_(profile),
+      options_(options),
+      has_file_(arguments.parallel.use_torch_fsdp2) {
+  base_.world = arguments.launch.ranks;
+  base_.micro_batch = arguments.schedule.micro_batch_size;
+  if (has_file_) base_.config = train::read_sharding(arguments.parallel);
+}
+
+bool ChoicePlans::may_recompute() const {
+  return arguments_.parallel.megatron_recompute_flags.empty() && !recomputable(base_.config).empty();
+}
+
+bool ChoicePlans::keeps_batch(const PlanChoice& choice) const {
+  return options_.global_batch_size || (choice.world == base_.world && choice.micro_batch == base_.micro_batch &&
+                                        data_ranks(choice) == data_ranks(base_));
+}
+
+int ChoicePlans::micro_batches(const PlanChoice& choice) const {
+  if (!keeps_batch(choice)) return 1;
+  return arguments_.schedule.global_batch_size / (data_ranks(choice) * choice.micro_batch);
+}
+
+train::TrainSections ChoicePlans::arguments_of(const PlanChoice& choice, int micro_batches) const {
+  train::TrainSections arguments = arguments_;
+  arguments.launch.ranks = choice.world;
+  arguments.schedule.micro_batch_size = choice.micro_batch;
+  const int all = this->micro_batches(choice);
+  if (!keeps_batch(choice) || micro_batches < all) {
+    arguments.schedule.global_batch_size = data_ranks(choice) * choice.micro_batch * std::min(micro_batches, all);
+  }
+  return arguments;
+}
+
+train::EditConfig ChoicePlans::edit_of(const PlanChoice& choice) const {
+  if (choice == base_ || !has_file_) return nullptr;
+  return [&choice](sharding::Fsdp2Config& config) { config = choice.config; };
+}
+
+StepEstimate ChoicePlans::plan(const PlanChoice& choice, Capacity capacity, int micro_batches) const {
+  return estimate_step(arguments_of(choice, micro_batches), callbacks_, profile_, capacity, edit_of(choice));
+}
+
+std::optional<StepEstimate> ChoicePlans::try_plan(const PlanChoice& choice, int micro_batches) const {
+  try {
+    return plan(choice, Capacity::kOfTheProfile, micro_batches);
+  } catch (const OutOfMemoryError&) {
+    return std::nullopt;
+  }
+}
+
+Candidate ChoicePlans::candidate(const PlanChoice& choice, StepEstimate plan) const {
+  return {choice, describe_change(choice, base_), std::move(plan)};
+}
+
+void ChoicePlans::check(const PlanChoice& choice) const {
+  train::read_inputs(arguments_of(choice, 1), callbacks_, edit_of(choice));
+}
+
+bool ChoicePlans::shares_out_batch(const PlanChoice& choice) const {
+  return !options_.global_batch_size ||
+         *options_.global_batch_size % (std::int64_t{data_ranks(choice)} * choice.micro_batch) == 0;
+}
+
+std::vector<int> ChoicePlans::micro_batch_sizes(PlanChoice choice) const {
+  std::vector<int> sizes;
+  for (choice.micro_batch = 1; choice.micro_batch <= kLargestMicroBatch; ++choice.micro_batch) {
+    if (shares_out_batch(choice)) sizes.push_back(choice.micro_batch);
+  }
+  return sizes;
+}
+
+void sort_by_speed(std::vector<Candidate>& candidates) {
+  std::stable_sort(candidates.begin(), candidates.end(),
+                   [](const auto& a, const auto& b) { return ns_per_token(a.plan) < ns_per_token(b.plan); });
+}
+
+}  // namespace loom::plan

@@ -1,0 +1,420 @@
+#include "engine/plan/sweep.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <exception>
+#include <functional>
+#include <iterator>
+#include <map>
+#include <set>
+#include <thread>
+
+#include "engine/core/error.h"
+#include "engine/core/rounding.h"
+#include "engine/plan/config_changes.h"
+#include "engine/plan/degree_lists.h"
+#include "engine/plan/first_failing.h"
+
+namespace loom::plan {
+namespace {
+
+using sharding::Fsdp2Config;
+
+constexpr std::size_t kBest = 3;           // meshes that are searched, and configurations that are refined
+constexpr std::size_t kRefinedSizes = 64;  // micro-batches of one of these
+constexpr std::size_t kWhole = 10;         // steps of many micro-batches that are planned whole
+constexpr int kSurveyed = 1;               // micro-batches of a step in the survey
+constexpr int kSearched = 2;               // and in the search
+constexpr double kPrecision = 0.125;       // of the most sequences in the search
+constexpr double kWorthwhile = 0.99;       // of the time of a token: twice the micro-batch takes less
+
+// body(0), ..., body(count - 1), on all cores. Of several exceptions the first by number.
+void on_all_cores(std::size_t count, const std::function<void(std::size_t)>& body) {
+  std::vector<std::exception_ptr> errors(count);
+  std::atomic<std::size_t> next = 0;
+  const auto work = [&] {
+    for (std::size_t i = next++; i < count; i = next++) {
+      try {
+        body(i);
+      } catch (...) {
+        errors[i] = std::current_exception();
+      }
+    }
+  };
+  std::vector<std::thread> others;
+  const std::size_t threads = std::min<std::size_t>(count, std::max(1U, std::thread::hardware_concurrency()));
+  for (std::size_t t = 1; t < threads; ++t) others.emplace_back(work);
+  work();
+  for (std::thread& thread : others) thread.join();
+  for (const std::exception_ptr& error : errors) {
+    if (error) std::rethrow_exception(error);
+  }
+}
+
+// A configuration that fits, planned whole or with a part of its micro-batches.
+struct Row {
+  PlanChoice choice;
+  StepEstimate plan;
+  double ns_per_token = 0;  // of the whole step
+  bool whole = true;
+};
+
+std::int64_t optimizer_ns(const StepEstimate& plan) {
+  const auto found = std::ranges::find(plan.time.phases, std::string("optimizer"), &PhaseTime::phase);
+  return found == plan.time.phases.end() ? 0 : found->compute_ns;
+}
+
+// All micro-batches take as long as those that were planned.
+double ns_per_token(const StepEstimate& plan, int micro_batches) {
+  const auto optimizer = static_cast<double>(optimizer_ns(plan));
+  const double part = static_cast<double>(plan.micro_batches) / micro_batches;
+  const double step = optimizer + (static_cast<double>(plan.time.step_ns) - optimizer) / part;
+  return step * part / static_cast<double>(plan.throughput.tokens);
+}
+
+bool is_faster(const Row& a, const Row& b) { return a.ns_per_token < b.ns_per_token; }
+void sort_by_speed(std::vector<Row>& rows) { std::stable_sort(rows.begin(), rows.end(), is_faster); }
+
+// Keys of one mesh, with the micro-batches that were tried.
+struct Combination {
+  PlanChoice choice = {};
+  std::vector<int> sizes = {};
+  std::vector<Row> rows = {};
+  std::map<std::size_t, bool> tried = {};  // indexes of `sizes`, and whether they fit
+  std::optional<std::string> refused = {};
+
+  const Row* fastest() const { return rows.empty() ? nullptr : &*std::ranges::min_element(rows, is_faster); }
+};
+
+class Sweeper {
+ public:
+  explicit Sweeper(const ChoicePlans& plans) : plans_(plans), degrees_(plans) {}
+
+  Sweep run() {
+    survey();
+    std::vector<Combination> searched = search(best_meshes());
+    vary(searched);
+    refine(searched);
+    for (Combination& combination : searched) take(combination);
+    return finished();
+  }
+
+ private:
+  int world() const { return plans_.base().world; }
+  Degrees degrees(const PlanChoice& choice) const { return degrees_of(choice.config, choice.world); }
+
+  // A mesh of the survey: all but dp_*.
+  struct Mesh {
+    Degrees degrees;
+    double ns_per_token = 0;
+    PlanChoice choice;
+  };
+
+  // False where it does not fit.
+  bool try_size(Combination& combination, std::size_t i, int micro_batches) const {
+    const auto [known, is_new] = combination.tried.try_emplace(i, true);
+    if (!is_new) return known->second;
+    PlanChoice choice = combination.choice;
+    choice.micro_batch = combination.sizes[i];
+    const int all = plans_.micro_batches(choice);
+    auto plan = plans_.try_plan(choice, micro_batches);
+    if (!plan) return known->second = false;
+    plan->run = {};  // hundreds of recordings would not be small
+    const double ns = ns_per_token(*plan, all);
+    combination.rows.push_back({std::move(choice), std::move(*plan), ns, all <= micro_batches});
+    return true;
+  }
+
+  std::vector<int> sizes_of(const PlanChoice& choice) const {
+    const auto& fixed = plans_.options().micro_batch_size;
+    return fixed ? std::vector<int>{*fixed} : plans_.micro_batch_sizes(choice);
+  }
+
+  // 1, 2, 4, ... sequences from `first` on, while each is worthwhile. Whether the last one did not fit.
+  bool double_sizes(Combination& combination, std::size_t& first) const {
+    double before = 0;
+    for (std::size_t count = first + 1; count <= combination.sizes.size(); count *= 2) {
+      if (!try_size(combination, count - 1, kSurveyed)) {
+        first = count - 1;
+        return true;
+      }
+      const double now = combination.rows.back().ns_per_token;
+      if (before > 0 && now > before * kWorthwhile) break;
+      before = now;
+    }
+    return false;
+  }
+
+  Combination surveyed(const PlanChoice& mesh) const {
+    Combination combination{.choice = mesh, .sizes = sizes_of(mesh)};
+    try {
+      set_recompute(combination.choice.config, false);
+      std::size_t first = 0;
+      const bool kept = double_sizes(combination, first);
+      if (!kept || !plans_.may_recompute()) return combination;
+      set_recompute(combination.choice.config, true);
+      combination.tried.clear();
+      double_sizes(combination, first);
+    } catch (const ConfigError& error) {
+      combination.refused = reason_of(error.what());
+    }
+    return combination;
+  }
+
+  void survey() {
+    const auto node = std::max(1, static_cast<int>(plans_.profile().devices_per_node()));
+    for (result_.together = std::min(node, world());; result_.together = std::min(2 * result_.together, world())) {
+      const std::vector<PlanChoice> meshes = degrees_.meshes(result_.together, result_.pruned);
+      std::vector<Combination> combinations(meshes.size());
+      on_all_cores(meshes.size(), [&](std::size_t i) { combinations[i] = surveyed(meshes[i]); });
+      for (Combination& combination : combinations) count_mesh(combination);
+      if (result_.meshes_that_fit > 0 || result_.together == world()) return;
+    }
+  }
+
+  void count_mesh(Combination& combination) {
+    if (combination.refused) return count(result_.pruned, *combination.refused);
+    ++result_.meshes;
+    const Row* best = combination.fastest();
+    if (best == nullptr) return;
+    ++result_.meshes_that_fit;
+    Degrees mesh = degrees(best->choice);
+    mesh.dp_shard = mesh.dp_replicate = 1;
+    meshes_.push_back({mesh, best->ns_per_token, best->choice});
+    take(combination);
+  }
+
+  std::vector<Mesh> best_meshes() {
+    std::ranges::stable_sort(meshes_, {}, &Mesh::ns_per_token);
+    std::vector<Mesh> best;
+    for (const Mesh& mesh : meshes_) {
+      if (best.size() < kBest && std::ranges::find(best, mesh.degrees, &Mesh::degrees) == best.end()) {
+        best.push_back(mesh);
+      }
+    }
+    return best;
+  }
+
+  // Each with about the most sequences that fit; what the model cannot have is left out.
+  void try_all(std::vector<Combination>& combinations) const {
+    on_all_cores(combinations.size(), [&](std::size_t c) {
+      Combination& combination = combinations[c];
+      combination.sizes = sizes_of(combination.choice);
+      try {
+        first_failing(
+            combination.sizes.size(), [&](std::size_t i) { return try_size(combination, i, kSearched); }, kPrecision);
+      } catch (const ConfigError& error) {
+        combination.refused = reason_of(error.what());
+      }
+    });
+    std::erase_if(combinations, [](const Combination& c) { return c.rows.empty(); });
+  }
+
+  std::vector<Combination> search(const std::vector<Mesh>& meshes) {
+    std::vector<Combination> combinations;
+    for (const Mesh& mesh : meshes) {
+      for (const int size : {Fsdp2Config::kAllRanks, node_size(mesh.degrees)}) {
+        for (const bool recompute : {false, true}) {
+          for (const bool reshard : {true, false}) {
+            if ((recompute && !plans_.may_recompute()) || size < 0) continue;
+            PlanChoice choice = with_degrees(plans_, mesh.degrees, size);
+            set_recompute(choice.config, recompute);
+            choice.config.reshard_after_forward = reshard;
+            combinations.push_back({.choice = std::move(choice)});
+          }
+        }
+      }
+    }
+    try_all(combinations);
+    return combinations;
+  }
+
+  // Ranks that shard within a node; -1: no fewer than all.
+  int node_size(const Degrees& mesh) const {
+    const auto node = static_cast<int>(plans_.profile().devices_per_node());
+    return node < world() && world() % node == 0 && node % mesh.tp == 0 ? node / mesh.tp : -1;
+  }
+
+  // Of each mesh the best configuration with sharding over whole nodes, and with prefetch.
+  void vary(std::vector<Combination>& searched) {
+    sort_combinations(searched);
+    std::vector<Degrees> seen;
+    std::vector<Combination> variants;
+    for (const Combination& combination : searched) {
+      Degrees mesh = degrees(combination.choice);
+      mesh.dp_shard = mesh.dp_replicate = 1;
+      if (std::ranges::find(seen, mesh) != seen.end()) continue;
+      seen.push_back(mesh);
+      add_sizes(combination.choice, variants);
+      add_prefetch(combination.choice, variants);
+    }
+    std::erase_if(variants, [&](const Combination& variant) {
+      return std::ranges::any_of(searched, [&](const Combination& c) { return c.choice == variant.choice; });
+    });
+    try_all(variants);
+    std::ranges::move(variants, std::back_inserter(searched));
+  }
+
+  void add_sizes(const PlanChoice& choice, std::vector<Combination>& variants) const {
+    const auto node = static_cast<int>(plans_.profile().devices_per_node());
+    const int tp = choice.config.tensor_parallel_size;
+    for (int ranks = 2 * node; ranks < world(); ranks += node) {
+      if (world() % ranks != 0 || ranks % tp != 0) continue;
+      PlanChoice variant = choice;
+      variant.config.sharding_size = ranks / tp;
+      variants.push_back({.choice = std::move(variant)});
+    }
+  }
+
+  static void add_prefetch(const PlanChoice& choice, std::vector<Combination>& variants) {
+    for (const int groups : {0, 1, 2}) {
+      PlanChoice variant = choice;
+      variant.config.num_to_forward_prefetch = variant.config.num_to_backward_prefetch = groups;
+      variants.push_back({.choice = std::move(variant)});
+    }
+  }
+
+  static void sort_combinations(std::vector<Combination>& combinations) {
+    std::stable_sort(combinations.begin(), combinations.end(),
+                     [](const Combination& a, const Combination& b) { return is_faster(*a.fastest(), *b.fastest()); });
+  }
+
+  // All micro-batches of the best that fit, or kRefinedSizes of them.
+  void refine(std::vector<Combination>& searched) {
+    sort_combinations(searched);
+    on_all_cores(std::min(kBest, searched.size()), [&](std::size_t c) {
+      Combination& combination = searched[c];
+      const std::size_t fitting =
+          first_failing(combination.sizes.size(), [&](std::size_t i) { return try_size(combination, i, kSearched); });
+      const std::size_t stride = std::max<std::size_t>(1, ceil_div(fitting, kRefinedSizes));
+      for (std::size_t i = stride - 1; i < fitting; i += stride) try_size(combination, i, kSearched);
+    });
+  }
+
+  void take(Combination& combination) {
+    for (Row& row : combination.rows) {
+      const auto same = std::ranges::find(rows_, row.choice, &Row::choice);
+      if (same == rows_.end()) {
+        rows_.push_back(std::move(row));
+      } else if (!same->whole) {
+        *same = std::move(row);  // of more micro-batches
+      }
+    }
+    combination.rows.clear();
+  }
+
+  // The best of all, and of each mesh.
+  std::set<std::size_t> to_be_planned_whole() const {
+    std::set<std::size_t> wanted;
+    std::vector<Degrees> meshes;
+    for (std::size_t i = 0; i < rows_.size(); ++i) {
+      const Degrees mesh = degrees(rows_[i].choice);
+      const bool is_new = meshes.size() < kBest && std::ranges::find(meshes, mesh) == meshes.end();
+      if (is_new) meshes.push_back(mesh);
+      if (!rows_[i].whole && (is_new || i < kWhole)) wanted.insert(i);
+    }
+    return wanted;
+  }
+
+  void plan_whole() {
+    const std::set<std::size_t> wanted = to_be_planned_whole();
+    const std::vector<std::size_t> numbers(wanted.begin(), wanted.end());
+    std::vector<char> fits(numbers.size(), 1);
+    on_all_cores(numbers.size(), [&](std::size_t n) {
+      Row& row = rows_[numbers[n]];
+      auto plan = plans_.try_plan(row.choice);
+      fits[n] = plan ? 1 : 0;
+      if (!plan) return;
+      plan->run = {};
+      row.ns_per_token = ns_per_token(*plan, static_cast<int>(plan->micro_batches));
+      row.plan = std::move(*plan);
+      row.whole = true;
+    });
+    for (std::size_t n = numbers.size(); n-- > 0;) {
+      if (fits[n] == 0) rows_.erase(rows_.begin() + static_cast<std::ptrdiff_t>(numbers[n]));
+    }
+  }
+
+  Sweep finished() {
+    sort_by_speed(rows_);
+    plan_whole();
+    sort_by_speed(rows_);
+    for (Row& row : rows_) {
+      if (row.whole) {
+        result_.fitting.push_back(plans_.candidate(row.choice, std::move(row.plan)));
+      } else {
+        ++result_.fitting_in_part;
+      }
+    }
+    add_best();
+    return std::move(result_);
+  }
+
+  void add_best() {
+    for (std::size_t i = 0; i < result_.fitting.size() && result_.best.size() < kBest; ++i) {
+      const Degrees mesh = degrees(result_.fitting[i].choice);
+      if (std::ranges::find(result_.best, mesh, &BestMesh::degrees) != result_.best.end()) continue;
+      BestMesh best{.row = i, .degrees = mesh};
+      for (const virtual_time::AxisTime& axis : result_.fitting[i].plan.time.exposed) {
+        if (axis.exposed_ns > 0) best.exposed.push_back(axis);
+      }
+      result_.best.push_back(std::move(best));
+    }
+    for (std::size_t i = 0; i < result_.best.size() && result_.best.size() > 1; ++i) {
+      compare(result_.best[i], result_.best[i == 0 ? 1 : 0]);
+    }
+  }
+
+  void compare(BestMesh& best, const BestMesh& with) const;
+
+  const ChoicePlans& plans_;
+  DegreeLists degrees_;
+  Sweep result_;
+  std::vector<Mesh> meshes_;
+  std::vector<Row> rows_;
+};
+
+double& time_of(std::vector<TokenTime>& parts, const std::string& part) {
+  const auto found = std::ranges::find(parts, part, &TokenTime::part);
+  return found == parts.end() ? parts.emplace_back(TokenTime{part, 0}).ns : found->ns;
+}
+
+void Sweeper::compare(BestMesh& best, const BestMesh& with) const {
+  const StepEstimate &plan = result_.fitting[best.row].plan, &other = result_.fitting[with.row].plan;
+  best.against = with.row;
+  best.differences = token_time(plan);
+  double own = 0, others = 0;
+  for (const TokenTime& part : best.differences) own += part.ns;
+  for (const TokenTime& part : token_time(other)) {
+    others += part.ns;
+    time_of(best.differences, part.part) -= part.ns;
+  }
+  best.longer = own / others - 1;
+  std::ranges::stable_sort(best.differences, std::ranges::greater{}, [](const TokenTime& t) { return std::abs(t.ns); });
+  best.more_bytes = plan.memory.peak_reserved_bytes - other.memory.peak_reserved_bytes;
+}
+
+}  // namespace
+
+std::vector<TokenTime> token_time(const StepEstimate& plan) {
+  const double tokens = static_cast<double>(plan.throughput.tokens) / plan.world;
+  const virtual_time::Breakdown& b = plan.time.breakdown;
+  std::vector<TokenTime> parts{{"compute", static_cast<double>(b.compute_ns) / tokens}};
+  for (const virtual_time::AxisTime& axis : plan.time.exposed) {
+    parts.push_back({"exposed " + axis.axis, static_cast<double>(axis.exposed_ns) / tokens});
+  }
+  parts.push_back({"exposed copies", static_cast<double>(b.exposed_copy_ns) / tokens});
+  parts.push_back({"idle", static_cast<double>(b.idle_ns) / tokens});
+  return parts;
+}
+
+Sweep sweep(const ChoicePlans& plans) {
+  if (!plans.has_file()) {
+    config_error("--sweep changes keys of a file; give --use-torch-fsdp2 --fsdp2-config-path FILE");
+  }
+  plans.check(plans.base());
+  return Sweeper(plans).run();
+}
+
+}  // namespace loom::plan

@@ -1,0 +1,121 @@
+#include <algorithm>
+#include <cmath>
+#include <fmt/format.h>
+#include <span>
+
+#include "engine/core/units.h"
+#include "engine/core/wrapped.h"
+#include "engine/plan/plan_output.h"
+
+namespace loom::plan {
+namespace {
+
+constexpr std::size_t kShown = 20;         // rows
+constexpr std::size_t kChangeColumn = 47;  // of a row
+constexpr std::size_t kReason = 5;         // the indentation of reasons
+constexpr std::size_t kParts = 4;          // of a difference in time, at most
+constexpr double kSmallPart = 0.02;        // of a difference: not worth a word
+
+std::string percent_text(double share) { return figure(100 * share, 1) + " %"; }
+
+std::string row(std::string_view tokens, std::string_view step, std::string_view memory, std::string_view flushes,
+                std::string_view mfu, std::string_view change) {
+  return wrapped(fmt::format("{:>12}{:>10}{:>9}{:>8}{:>6}  {}\n", tokens, step, memory, flushes, mfu, change),
+                 kChangeColumn);
+}
+
+std::string head(const Sweep& sweep) {
+  std::string text = fmt::format("{} of {} meshes fit, with ranks of tp x ulysses x ring and of ep among {} devices\n",
+                                 sweep.meshes_that_fit, sweep.meshes, sweep.together);
+  for (const Pruned& pruned : sweep.pruned) {
+    text += wrapped(fmt::format("  {} pruned: {}\n", pruned.candidates, pruned.reason), 4);
+  }
+  return text;
+}
+
+std::string exposed_text(const BestMesh& best, const StepEstimate& plan) {
+  const auto share = [&](std::int64_t ns) { return static_cast<double>(ns) / static_cast<double>(plan.time.step_ns); };
+  if (best.exposed.empty()) return "no exposed communication";
+  std::vector<std::string> axes;
+  for (const virtual_time::AxisTime& axis : best.exposed) {
+    axes.push_back(fmt::format("{} {}", axis.axis, percent_text(share(axis.exposed_ns))));
+  }
+  return fmt::format("exposed communication {} of the step ({})",
+                     percent_text(share(plan.time.breakdown.exposed_comm_ns)), fmt::join(axes, ", "));
+}
+
+std::string parts_text(const std::vector<TokenTime>& differences) {
+  double all = 0;
+  for (const TokenTime& part : differences) all += std::abs(part.ns);
+  std::vector<std::string> parts;
+  for (const TokenTime& part : differences) {
+    if (parts.size() == kParts || std::abs(part.ns) <= kSmallPart * all) break;
+    const auto ns = static_cast<std::int64_t>(std::llround(std::abs(part.ns)));
+    parts.push_back(fmt::format("{} {} {}", part.part, time_text(ns), part.ns > 0 ? "more" : "less"));
+  }
+  return parts.empty() ? "in no part" : fmt::to_string(fmt::join(parts, ", "));
+}
+
+// Of the first against the second, and of the others against the first.
+std::string difference_text(const BestMesh& best, bool is_first) {
+  if (!best.against) return "the only mesh that fits";
+  const std::int64_t bytes = std::abs(best.more_bytes);
+  return fmt::format("{} {} by {} of the time of a token: {}; {}", is_first ? "ahead of" : "behind",
+                     is_first ? "2" : "1", percent_text(std::abs(best.longer)), parts_text(best.differences),
+                     bytes == 0 ? "the same memory" : memory_text(bytes) + (best.more_bytes > 0 ? " more" : " less"));
+}
+
+std::string best_text(const Sweep& sweep, std::size_t number) {
+  const BestMesh& best = sweep.best[number];
+  const Candidate& candidate = sweep.fitting[best.row];
+  const StepEstimate& plan = candidate.plan;
+  const auto line = [](const std::string& text) { return wrapped(std::string(kReason, ' ') + text + "\n", kReason); };
+  return fmt::format("  {}. {}: {} tokens/s per device\n", number + 1, to_text(best.degrees),
+                     figure(plan.throughput.tokens_per_s_per_device, 0)) +
+         line(candidate.change) +
+         line(fmt::format("{}; peak reserved {} of {}", exposed_text(best, plan),
+                          memory_text(plan.memory.peak_reserved_bytes), memory_text(plan.memory.capacity_bytes))) +
+         line(difference_text(best, number == 0));
+}
+
+template <typename Of>
+std::int64_t most(std::span<const Candidate> rows, Of of) {
+  std::int64_t largest = 0;
+  for (const Candidate& candidate : rows) largest = std::max<std::int64_t>(largest, of(candidate.plan));
+  return largest;
+}
+
+std::string table(std::span<const Candidate> rows) {
+  const Unit time = unit_of_time(most(rows, [](const StepEstimate& plan) { return plan.time.step_ns; }));
+  const Unit bytes =
+      unit_of_bytes(most(rows, [](const StepEstimate& plan) { return plan.memory.peak_reserved_bytes; }));
+  std::string text = row("tokens/s/dev", fmt::format("step {}", time.name), bytes.name, "flushes", "MFU %", "change");
+  for (const Candidate& candidate : rows) {
+    const StepEstimate& plan = candidate.plan;
+    text += row(figure(plan.throughput.tokens_per_s_per_device, 0), figure(plan.time.step_ns, time),
+                figure(plan.memory.peak_reserved_bytes, bytes), std::to_string(plan.memory.cache_flushes),
+                figure(100 * plan.throughput.mfu, 1), candidate.change);
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string to_text(const Sweep& sweep) {
+  std::string text = head(sweep);
+  if (sweep.fitting.empty()) return text + "0 configurations fit\n";
+  text += "\nthe best meshes\n";
+  for (std::size_t i = 0; i < sweep.best.size(); ++i) text += best_text(sweep, i);
+  const std::span shown = std::span(sweep.fitting).first(std::min(kShown, sweep.fitting.size()));
+  text += fmt::format("\n{} configurations fit; the fastest per token first\n", sweep.fitting.size()) + table(shown);
+  if (sweep.fitting.size() > kShown) {
+    text += fmt::format("and {} more (--json has all)\n", sweep.fitting.size() - kShown);
+  }
+  if (sweep.fitting_in_part > 0) {
+    text +=
+        fmt::format("and {} more fit with fewer micro-batches; these were not planned whole\n", sweep.fitting_in_part);
+  }
+  return text;
+}
+
+}  // namespace loom::plan
