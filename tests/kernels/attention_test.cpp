@@ -117,43 +117,60 @@ struct Expected {
   Doubles out, log_sum_exp, dq, dk, dv;
 };
 
+struct DoubleInputs {
+  explicit DoubleInputs(const Inputs& x)
+      : q(x.q.doubles()),
+        k(x.k.doubles()),
+        v(x.v.doubles()),
+        dout(x.dout.doubles()),
+        dlog_sum_exp(x.dlog_sum_exp.doubles()) {}
+  Doubles q, k, v, dout, dlog_sum_exp;
+};
+
 // One query row, written out.
-void add_row(const Attention& op, const Inputs& x, std::int64_t b, std::int64_t h, std::int64_t row, Expected& e) {
+void add_row(const Attention& op, const DoubleInputs& x, std::int64_t b, std::int64_t h, std::int64_t row,
+             Expected& e) {
   const std::int64_t g = h / (op.heads / op.kv_heads),
                      keys = op.causal ? std::min(op.start + row + 1, op.keys) : op.keys;
-  const auto q_at = [&](std::int64_t s) { return ((b * op.queries + s) * op.heads + h) * op.head_dim; };
-  const auto kv_at = [&](std::int64_t s) { return ((b * op.keys + s) * op.kv_heads + g) * op.head_dim; };
+  const std::int64_t q_at = ((b * op.queries + row) * op.heads + h) * op.head_dim;
+  const auto kv_at = [&](std::size_t s) {
+    return ((b * op.keys + static_cast<std::int64_t>(s)) * op.kv_heads + g) * op.head_dim;
+  };
+  const double *q = x.q.data() + q_at, *dout = x.dout.data() + q_at;
+  double *out = e.out.data() + q_at, *dq = e.dq.data() + q_at;
   const double scale = static_cast<double>(op.scale);
   Doubles p(static_cast<std::size_t>(keys)), dp(p.size());
   double highest = -std::numeric_limits<double>::infinity(), sum = 0, delta = 0;
-  for (std::int64_t j = 0; j < keys; ++j) {
-    double score = 0, gradient = 0;
+  for (std::size_t j = 0; j < p.size(); ++j) {
+    const double *k = x.k.data() + kv_at(j), *v = x.v.data() + kv_at(j);
+    double score = 0;
     for (std::int64_t d = 0; d < op.head_dim; ++d) {
-      score += x.q.get(q_at(row) + d) * x.k.get(kv_at(j) + d);
-      gradient += x.dout.get(q_at(row) + d) * x.v.get(kv_at(j) + d);
+      score += q[d] * k[d];
+      dp[j] += dout[d] * v[d];
     }
-    p[static_cast<std::size_t>(j)] = score * scale;
-    dp[static_cast<std::size_t>(j)] = gradient;
-    highest = std::max(highest, score * scale);
+    p[j] = score * scale;
+    highest = std::max(highest, p[j]);
   }
   for (double& value : p) sum += value = std::exp(value - highest);
-  const std::int64_t statistic = (b * op.heads + h) * op.queries + row;
-  e.log_sum_exp[static_cast<std::size_t>(statistic)] = highest + std::log(sum);
+  const auto statistic = static_cast<std::size_t>((b * op.heads + h) * op.queries + row);
+  e.log_sum_exp[statistic] = highest + std::log(sum);
   for (std::size_t j = 0; j < p.size(); ++j) delta += (p[j] /= sum) * dp[j];
-  delta -= x.dlog_sum_exp.get(statistic);
+  delta -= x.dlog_sum_exp[statistic];
   for (std::size_t j = 0; j < p.size(); ++j) {
+    const double *k = x.k.data() + kv_at(j), *v = x.v.data() + kv_at(j);
+    double *dk = e.dk.data() + kv_at(j), *dv = e.dv.data() + kv_at(j);
     const double ds = p[j] * (dp[j] - delta) * scale;
     for (std::int64_t d = 0; d < op.head_dim; ++d) {
-      const std::int64_t q = q_at(row) + d, kv = kv_at(static_cast<std::int64_t>(j)) + d;
-      e.out[static_cast<std::size_t>(q)] += p[j] * x.v.get(kv);
-      e.dv[static_cast<std::size_t>(kv)] += p[j] * x.dout.get(q);
-      e.dq[static_cast<std::size_t>(q)] += ds * x.k.get(kv);
-      e.dk[static_cast<std::size_t>(kv)] += ds * x.q.get(q);
+      out[d] += p[j] * v[d];
+      dv[d] += p[j] * dout[d];
+      dq[d] += ds * k[d];
+      dk[d] += ds * q[d];
     }
   }
 }
 
-Expected reference(const Attention& op, const Inputs& x) {
+Expected reference(const Attention& op, const Inputs& inputs) {
+  const DoubleInputs x(inputs);
   const Doubles q(static_cast<std::size_t>(q_elems(op))), kv(static_cast<std::size_t>(kv_elems(op)));
   Expected e{q, Doubles(static_cast<std::size_t>(statistic_elems(op))), q, kv, kv};
   for (std::int64_t b = 0; b < op.batch; ++b) {

@@ -80,16 +80,19 @@ struct Size {
   std::int64_t m, n, k;
 };
 
-void expect_right_in_all_forms(const GemmKernels& kernels, Size size, DType ab, DType c) {
-  for (int form = 0; form < 12; ++form) {
-    Gemm op;
-    op.m = size.m, op.n = size.n, op.k = size.k, op.ab = ab, op.c = c;
-    op.transpose_a = (form & 1) != 0;
-    op.transpose_b = (form & 2) != 0;
-    const Operands x(op);
-    if (form / 4 == 1) op.bias = x.bias.data();
-    op.accumulate = form / 4 == 2;
-    expect_right(kernels, op, x);
+// Transposed or not, with a bias, and added to C.
+void expect_right_in_all_forms(std::span<const GemmKernels* const> sets, Size size, DType ab, DType c) {
+  Gemm op;
+  op.m = size.m, op.n = size.n, op.k = size.k, op.ab = ab, op.c = c;
+  const Operands x(op);
+  for (const GemmKernels* kernels : sets) {
+    for (int form = 0; form < 12; ++form) {
+      op.transpose_a = (form & 1) != 0;
+      op.transpose_b = (form & 2) != 0;
+      op.bias = form / 4 == 1 ? x.bias.data() : nullptr;
+      op.accumulate = form / 4 == 2;
+      expect_right(*kernels, op, x);
+    }
   }
 }
 
@@ -100,31 +103,27 @@ constexpr std::array<std::pair<DType, DType>, 5> kTypes{{{DType::kF32, DType::kF
                                                          {DType::kF16, DType::kF32}}};
 
 TEST(GemmSets, MultiplyRightAtEveryRestOfATile) {
-  for (const GemmKernels* kernels : sets()) {
-    for (const auto& [ab, c] : kTypes) {
-      for (const std::int64_t m : {1, 6, 7, 9, 16}) {
-        for (const std::int64_t n : {1, 16, 17, 49, 65}) expect_right_in_all_forms(*kernels, {m, n, 19 + m}, ab, c);
-      }
+  for (const auto& [ab, c] : kTypes) {
+    for (const std::int64_t m : {1, 6, 7, 9, 16}) {
+      for (const std::int64_t n : {1, 16, 17, 49, 65}) expect_right_in_all_forms(sets(), {m, n, 19 + m}, ab, c);
     }
   }
 }
 
 TEST(GemmSets, MultiplyRightOverSeveralBlocksOfKAndColumns) {
-  for (const GemmKernels* kernels : sets()) {
-    for (const auto& [ab, c] : kTypes) {
-      expect_right_in_all_forms(*kernels, {41, 70, 2 * kMostSteps + 2 * kMostSteps + 6}, ab, c);
-      expect_right_in_all_forms(*kernels, {45, 1300, 1030}, ab, c);
-    }
+  for (const auto& [ab, c] : kTypes) {
+    expect_right_in_all_forms(sets(), {41, 70, 2 * kMostSteps + 2 * kMostSteps + 6}, ab, c);
+    expect_right_in_all_forms(sets(), {45, 1300, 1030}, ab, c);
   }
 }
 
 TEST(GemmSets, MultiplyRightOverSeveralBlocksOfPackedRows) {
-  for (const GemmKernels* kernels : sets()) {
+  for (const auto& [type, k] : {std::pair{DType::kF32, 900}, std::pair{DType::kBF16, 2 * 900}}) {
     Gemm op;
-    op.m = kMostPackedBytes / 4 / kMostSteps + 100, op.n = 35, op.k = 900, op.transpose_a = true;
-    expect_right(*kernels, op, Operands(op));
-    op.ab = DType::kBF16, op.c = DType::kBF16, op.k = 2 * 900;
-    expect_right(*kernels, op, Operands(op));
+    op.m = kMostPackedBytes / 4 / kMostSteps + 100, op.n = 35, op.k = k, op.transpose_a = true;
+    op.ab = op.c = type;
+    const Operands x(op);
+    for (const GemmKernels* kernels : sets()) expect_right(*kernels, op, x);
   }
 }
 
@@ -197,13 +196,13 @@ TEST(GemmSets, GiveAColumnTheSameBitsAmongAnyOtherColumns) {
 
 TEST(GemmSets, GiveTheSameBitsHoweverTheProductIsCut) {
   test::WithThreads pool(3);
-  for (const GemmKernels* kernels : sets()) {
-    for (int form = 0; form < 4; ++form) {
-      for (const auto& [ab, c] : kTypes) {
-        Gemm op;
-        op.m = 310, op.n = 290, op.k = 1100, op.ab = ab, op.c = c;
+  for (const auto& [ab, c] : kTypes) {
+    Gemm op;
+    op.m = 310, op.n = 290, op.k = 1100, op.ab = ab, op.c = c;
+    const Operands x(op);
+    for (const GemmKernels* kernels : sets()) {
+      for (int form = 0; form < 4; ++form) {
         op.transpose_a = (form & 1) != 0, op.transpose_b = (form & 2) != 0;
-        const Operands x(op);
         const TypedArray whole = product(*kernels, op, x, 1);
         for (const int threads : {2, 3, 8})
           EXPECT_TRUE(product(*kernels, op, x, threads) == whole) << describe(*kernels, op) << " threads=" << threads;
@@ -378,9 +377,10 @@ TEST(AmxTile, MultipliesRightOnRegistersOfPlainCode) {
   const TileSet tiles = {kAmxRows, {32, 32, 16},    {wide.data(), wide.data(), narrow.data()},
                          true,     &pack_a_plainly, &pack_b_plainly};
   const GemmKernels kernels = {"AMX of plain code", sets().front()->fp32, &tiles};
+  const GemmKernels* const one[] = {&kernels};
   for (const DType c : {DType::kF32, DType::kBF16}) {
     for (const Size size : {Size{1, 1, 2}, Size{16, 16, 32}, Size{33, 49, 70}, Size{40, 70, 1100}, Size{64, 96, 64}})
-      expect_right_in_all_forms(kernels, size, DType::kBF16, c);
+      expect_right_in_all_forms(one, size, DType::kBF16, c);
   }
 }
 

@@ -54,6 +54,13 @@ class TypedArray {
     }
   }
 
+  // All of them, for references whose loops read each many times.
+  std::vector<double> doubles() const {
+    std::vector<double> values(static_cast<std::size_t>(count()));
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = get(static_cast<std::int64_t>(i));
+    return values;
+  }
+
   std::int64_t count() const { return static_cast<std::int64_t>(bytes_.size() / element_bytes(dtype_)); }
   void* data() { return bytes_.data(); }
   const void* data() const { return bytes_.data(); }
