@@ -1,5 +1,6 @@
-// Promise: where ranks share experts, sequences or matrices, a rank that throws or stalls in a training step ends all of them
-//          with the first cause, within the deadline; a peer's text names its exchange, module, group and the rank.
+// Promise: where ranks share experts, sequences or matrices, a rank that throws or stalls in a training step ends all
+//          of them with the first cause, within the deadline; a peer's text names its exchange, module, group and the
+//          rank.
 // World:   2 ranks as threads, and 4, of which 0 and 1 share; a Qwen3-MoE of two layers; rank 1 fails in the second
 //          step. A deadline of 2 s where one must pass, of a minute where none may.
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
-// Training of a small Qwen3-MoE on ranks that share experts, sequences or matrices, in which rank 1 does `fail` at the module
-// whose exchange its peers enter: in the second step, before its forward or its backward.
+// Training of a small Qwen3-MoE on ranks that share experts, sequences or matrices, in which rank 1 does `fail` at the
+// module whose exchange its peers enter: in the second step, before its forward or its backward.
 #pragma once
 
 #include <atomic>

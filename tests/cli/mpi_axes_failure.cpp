@@ -1,6 +1,7 @@
-// Four processes that train; 0 and 1 share experts, a sequence or matrices, and rank 1 fails in the way that the arguments name;
-// tests/comm/expect_failure.cmake checks how the job ends.
-//   mpi_axes_failure experts|ring|tensor|sequence throw|die|kill|stall FOLDER   each process has its files in a folder below FOLDER
+// Four processes that train; 0 and 1 share experts, a sequence or matrices, and rank 1 fails in the way that the
+// arguments name; tests/comm/expect_failure.cmake checks how the job ends. Each process has its files in a folder below
+// FOLDER.
+//   mpi_axes_failure experts|ring|tensor|sequence throw|die|kill|stall FOLDER
 #include <unistd.h>
 
 #include <csignal>

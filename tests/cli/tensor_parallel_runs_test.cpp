@@ -1,6 +1,6 @@
 // Promise: a run whose ranks share matrices is the run of one rank in all that comes with training: exports to Hugging
-//          Face and to Megatron's layout from any mesh are the same bytes, evaluation and samples are the same, swap and
-//          recompute change no bit, every tool's file that says it trains, and the start shows the axes.
+//          Face and to Megatron's layout from any mesh are the same bytes, evaluation and samples are the same, swap
+//          and recompute change no bit, every tool's file that says it trains, and the start shows the axes.
 // World:   the built program; a Qwen2 of two layers; 1, 2, 4 and 8 ranks.
 #include <gmock/gmock.h>
 #include <map>
