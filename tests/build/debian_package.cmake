@@ -1,6 +1,6 @@
 # Promise: `cpack -G DEB` packages the program with every preset, the completions and the copyright, and no headers or
-# libraries; the package depends on the shared libraries of the program and recommends mpirun; unpacked, the program runs
-# and finds its presets where the source tree and the build are not.
+# libraries; the package depends on the shared libraries of the program and recommends mpirun; unpacked, the program finds
+# its presets where the source tree and the build are not, plans, and trains the quick start.
 # cmake -DBUILD=<build folder> -DCPACK=<cpack> -DMPI=<LOOM_MPI> -DSOURCE=<source tree> -DVERSION=<of the project> -P ...
 include("${CMAKE_CURRENT_LIST_DIR}/installed.cmake")
 run("${CPACK}" -G DEB --config "${BUILD}/CPackConfig.cmake" -B "${WORK}")
@@ -42,4 +42,12 @@ expect("^shardloom ${VERSION}\n$")
 run(${hidden} "${WORK}/root/usr/bin/shardloom" plan --model-config llama3_8b --use-torch-fsdp2 --fsdp2-config full_shard
   --world-size 64 --device h200 --seq-length 8192)
 expect("64 x h200")
+file(MAKE_DIRECTORY "${WORK}/docs")
+file(COPY "${SOURCE}/LICENSE" DESTINATION "${WORK}/docs")
+run(${hidden} "${WORK}/root/usr/bin/shardloom" train --model-config quickstart --data-path docs --bytes-as-tokens --train-iters 3
+  --nproc-per-node 2 --use-torch-fsdp2 --fsdp2-config quickstart --save out)
+expect("step 3/3  loss ")
+if(NOT EXISTS "${WORK}/out")
+  fail("train --save out wrote nothing")
+endif()
 file(REMOVE_RECURSE "${WORK}")

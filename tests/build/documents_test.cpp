@@ -1,6 +1,6 @@
 // Promise: links of the documents lead to files and headings; docs/index.md names every page; both READMEs have the
 //          same commands and links and show a model that is compiled; docs/dependencies.md has the packages that are
-//          installed. Headers have the names that docs/from-python.md gives beside them, and sources the texts that
+//          installed, and the Dockerfile uses scripts, presets and folders that exist. Headers have the names that docs/from-python.md gives beside them, and sources the texts that
 //          docs/troubleshooting.md quotes.
 // World:   this checkout.
 #include <algorithm>
@@ -9,6 +9,7 @@
 #include <fmt/ranges.h>
 #include <gmock/gmock.h>
 #include <iterator>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
 #include <string>
@@ -21,6 +22,7 @@ namespace loom::build_test {
 namespace {
 
 using ::testing::Contains;
+using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::Not;
 using Texts = std::vector<std::string>;
@@ -216,6 +218,59 @@ TEST(Dependencies, AreThePackagesThatAreInstalled) {
   EXPECT_EQ(listed("## The program"), installed("run"));
   EXPECT_THAT(installed("test"), Not(IsEmpty()));
   EXPECT_EQ(listed("## Tests and benchmarks"), installed("test"));
+}
+
+// --- Dockerfile
+
+// The words behind `before` in the Dockerfile, each up to a blank.
+Texts words_behind(const std::string& before) {
+  Texts found;
+  for (const std::string& line : lines_of("Dockerfile")) {
+    if (line.starts_with("#")) continue;
+    for (std::size_t at = line.find(before); at != std::string::npos; at = line.find(before, at + 1)) {
+      const std::size_t begin = at + before.size();
+      found.push_back(line.substr(begin, line.find_first_of(" \n", begin) - begin));
+    }
+  }
+  return found;
+}
+
+Texts names_of(const nlohmann::json& presets) {
+  Texts names;
+  for (const auto& preset : presets) names.push_back(preset.at("name"));
+  return names;
+}
+
+// Without the tests and benchmarks, which the preset leaves out.
+TEST(Dockerfile, CopiesTheFoldersThatTheBuildOfTheProgramNeeds) {
+  const Texts copied = lines_of(".dockerignore");
+  EXPECT_THAT(copied, Contains("*"));
+  Texts folders = between(read_text(kRoot / "CMakeLists.txt"), "\nadd_subdirectory(", ")");
+  for (const char* other :
+       {"cmake", "configs", "CMakeLists.txt", "CMakePresets.json", "LICENSE", "CHANGELOG.md", "README.md"})
+    folders.emplace_back(other);
+  for (const std::string& folder : folders) EXPECT_THAT(copied, Contains("!" + folder));
+}
+
+TEST(Dockerfile, InstallsBuildsAndPacksWithWhatTheCheckoutHas) {
+  EXPECT_THAT(words_behind("FROM "), ElementsAre("debian:12-slim", "debian:12-slim"));
+  EXPECT_THAT(words_behind("RUN bash /source/"), ElementsAre("cmake/install_packages.sh"));
+  EXPECT_THAT(words_behind("install_packages.sh "), Contains("run"));
+  const auto presets = nlohmann::json::parse(read_text(kRoot / "CMakePresets.json"));
+  const Texts configured = words_behind("cmake --preset "), built = words_behind("cmake --build --preset ");
+  EXPECT_THAT(configured, ElementsAre("package"));
+  EXPECT_EQ(built, configured);
+  EXPECT_THAT(names_of(presets.at("configurePresets")), Contains("package"));
+  EXPECT_THAT(names_of(presets.at("buildPresets")), Contains("package"));
+  EXPECT_THAT(words_behind("cpack -G DEB --config "), ElementsAre("build/package/CPackConfig.cmake"));
+}
+
+// The image has no recommended packages: the one that the package recommends is named.
+TEST(Dockerfile, InstallsThePackageWithMpirun) {
+  EXPECT_THAT(words_behind("/package/shardloom_"), ElementsAre("*.deb"));
+  const Texts recommended = between(read_text(kRoot / "cmake/LoomPackage.cmake"), "PACKAGE_RECOMMENDS ", ")");
+  EXPECT_THAT(recommended, ElementsAre("openmpi-bin"));
+  EXPECT_THAT(words_behind("/package/shardloom_*.deb "), ElementsAre("openmpi-bin"));
 }
 
 // --- docs/from-python.md
