@@ -17,17 +17,11 @@ struct Variable {
   bool of_fsdp2 = false;      // it is named only where the job has FSDP2
 };
 
-constexpr std::string_view kAllocator =
-    "which sets PyTorch's allocator; it changes nothing here, where --memory-fragmentation chooses the pools";
-
 constexpr Variable kVariables[] = {
     {"CUDA_DEVICE_MAX_CONNECTIONS", "", "1",
      "which changes nothing here; MindSpeed refuses it with FSDP2: export 2 there", true},
     {"TASK_QUEUE_ENABLE", "0", "",
      "which prepares operators in a queue of their own on NPUs; it is not built yet and changes nothing here"},
-    {"PYTORCH_ALLOC_CONF", "", "", kAllocator},
-    {"PYTORCH_CUDA_ALLOC_CONF", "", "", kAllocator},
-    {"PYTORCH_NPU_ALLOC_CONF", "", "", kAllocator},
     {"MULTI_STREAM_MEMORY_REUSE", "", "", "which sets the allocator of NPUs; it changes nothing here"},
     {"HCCL_CONNECT_TIMEOUT", "", "",
      "which is of NPUs' connections; it changes nothing here: write --distributed-timeout-minutes N"},

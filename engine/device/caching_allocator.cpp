@@ -1,6 +1,8 @@
 #include "engine/device/caching_allocator.h"
 
 #include <algorithm>
+#include <bit>
+#include <iterator>
 #include <utility>
 
 #include "engine/core/rounding.h"
@@ -15,10 +17,16 @@ constexpr std::int64_t kSmallSegment = 2 * kMiB;
 constexpr std::int64_t kMediumSegment = 20 * kMiB;
 constexpr std::int64_t kSmallestOfOwnSegment = 10 * kMiB;
 constexpr std::int64_t kSegmentRounding = 2 * kMiB;
+constexpr std::int64_t kLargestDevice = std::int64_t{1} << 44;  // for ranges of addresses
 
-bool is_split(std::int64_t piece_bytes, std::int64_t bytes, bool small) {
-  const std::int64_t rest = piece_bytes - bytes;
-  return small ? rest >= kRounding : rest > kLargestSmall;
+std::int64_t page_bytes(bool small) { return small ? kSmallSegment : kMediumSegment; }
+
+// The next of the `divisions` equal steps between powers of two.
+std::int64_t next_division(std::int64_t bytes, std::int64_t divisions) {
+  const auto size = static_cast<std::uint64_t>(bytes);
+  if (std::has_single_bit(size)) return bytes;
+  const std::uint64_t floor = std::bit_floor(size), step = floor / static_cast<std::uint64_t>(divisions);
+  return static_cast<std::int64_t>(step == 0 ? floor << 1 : (size + step - 1) / step * step);
 }
 
 }  // namespace
@@ -32,6 +40,9 @@ class CachingAllocator::Piece {
   LifeClass life{};  // the first one where pools are not cut by it
   bool small = false;
   bool allocated = false;
+  bool expandable = false;  // of an expandable segment
+  bool mapped = true;
+  std::int64_t free_since = 0;  // in searches
   Piece* previous = nullptr;
   Piece* next = nullptr;
 
@@ -42,13 +53,19 @@ bool CachingAllocator::BySizeThenAddress::operator()(const Piece* a, const Piece
   return std::pair(a->bytes, a->address) < std::pair(b->bytes, b->address);
 }
 
+bool CachingAllocator::ByAddress::operator()(const Piece* a, const Piece* b) const { return a->address < b->address; }
+
 double PoolStats::fragmentation() const {
   if (free_bytes() == 0) return 0;
   return 1 - static_cast<double>(largest_free_bytes) / static_cast<double>(free_bytes());
 }
 
-CachingAllocator::CachingAllocator(std::int64_t capacity_bytes, PoolRule rule)
-    : capacity_bytes_(capacity_bytes), rule_(rule) {}
+CachingAllocator::CachingAllocator(std::int64_t capacity_bytes, const AllocatorSettings& settings)
+    : settings_(settings),
+      device_bytes_(capacity_bytes),
+      capacity_bytes_(settings.memory_fraction > 0
+                          ? static_cast<std::int64_t>(static_cast<double>(capacity_bytes) * settings.memory_fraction)
+                          : capacity_bytes) {}
 CachingAllocator::~CachingAllocator() = default;
 
 CachingAllocator::Pool& CachingAllocator::pool(const Piece& piece) {
@@ -61,16 +78,31 @@ CachingAllocator::Piece* CachingAllocator::own(std::unique_ptr<Piece> piece) {
   return raw;
 }
 
+std::int64_t CachingAllocator::rounded(std::int64_t bytes) const {
+  const auto log = static_cast<std::size_t>(std::bit_width(static_cast<std::uint64_t>(bytes)) - 1);
+  constexpr std::size_t kFirst = 20;  // 1 MiB
+  const std::size_t interval = log > kFirst ? std::min(log - kFirst, AllocatorSettings::kIntervals - 1) : 0;
+  const std::int64_t divisions = settings_.power2_divisions[interval];
+  if (divisions > 1 && bytes > kRounding * divisions) return next_division(bytes, divisions);
+  return round_up(bytes, kRounding);
+}
+
+bool CachingAllocator::is_split(const Piece& piece, std::int64_t bytes) const {
+  const std::int64_t rest = piece.bytes - bytes;
+  if (piece.small || settings_.expandable_segments) return rest >= kRounding;
+  return rest > kLargestSmall && (settings_.max_split_bytes == 0 || bytes < settings_.max_split_bytes);
+}
+
 CachingAllocator::Piece* CachingAllocator::allocate(std::int64_t bytes, StreamId stream, LifeClass life) {
   Piece wanted;
-  wanted.bytes = round_up(bytes, kRounding);
+  wanted.bytes = rounded(bytes);
   wanted.stream = stream;
-  wanted.life = rule_ == PoolRule::kByLife ? life : LifeClass{};
+  wanted.life = settings_.pools == PoolRule::kByLife ? life : LifeClass{};
   wanted.small = wanted.bytes <= kLargestSmall;
   Piece* piece = take_free(wanted);
-  if (piece == nullptr) piece = take_segment(wanted);
+  if (piece == nullptr) piece = take_new(wanted);
   if (piece == nullptr) return nullptr;
-  if (is_split(piece->bytes, wanted.bytes, wanted.small)) split(piece, wanted.bytes);
+  if (is_split(*piece, wanted.bytes)) split(piece, wanted.bytes);
   piece->allocated = true;
   stats_.allocated_bytes += piece->bytes;
   stats_.peak_allocated_bytes = std::max(stats_.peak_allocated_bytes, stats_.allocated_bytes);
@@ -78,41 +110,65 @@ CachingAllocator::Piece* CachingAllocator::allocate(std::int64_t bytes, StreamId
 }
 
 CachingAllocator::Piece* CachingAllocator::take_free(const Piece& wanted) {
-  Pool& free_pieces = pool(wanted);
-  const auto found = free_pieces.lower_bound(const_cast<Piece*>(&wanted));
-  if (found == free_pieces.end()) return nullptr;
+  if (!wanted.small) ++searches_;
+  auto& pieces = pool(wanted).pieces;
+  auto found = pieces.lower_bound(const_cast<Piece*>(&wanted));
+  if (found == pieces.end()) return nullptr;
+  if (settings_.expandable_segments) {  // a piece counts with what can be mapped behind it
+    const auto room = [](const Piece* piece) {
+      return piece->bytes + (piece->next != nullptr && !piece->next->mapped ? piece->next->bytes : 0);
+    };
+    for (auto next = std::next(found); next != pieces.end() && room(*next) < room(*found); ++next) found = next;
+  }
   Piece* piece = *found;
-  free_pieces.erase(found);
+  if (settings_.max_split_bytes > 0) {
+    const bool is_oversized = wanted.bytes >= settings_.max_split_bytes;
+    if (!is_oversized && piece->bytes >= settings_.max_split_bytes) return nullptr;
+    if (is_oversized && piece->bytes >= wanted.bytes + settings_.max_non_split_rounding_bytes) return nullptr;
+  }
+  pieces.erase(found);
   return piece;
+}
+
+CachingAllocator::Piece* CachingAllocator::take_new(const Piece& wanted) {
+  if (settings_.collects_garbage()) collect_garbage();
+  if (Piece* piece = take_segment(wanted)) return piece;
+  if (give_back_oversized(wanted)) {
+    if (Piece* piece = take_segment(wanted)) return piece;
+  }
+  const std::int64_t before = stats_.reserved_bytes;
+  empty_cache();
+  if (stats_.reserved_bytes < before) ++stats_.cache_flushes;
+  return take_segment(wanted);
 }
 
 std::int64_t CachingAllocator::segment_bytes(const Piece& wanted) const {
   if (wanted.small) return kSmallSegment;
-  if (rule_ == PoolRule::kByLife && wanted.life == LifeClass::kStatic) return wanted.bytes;
+  if (settings_.pools == PoolRule::kByLife && wanted.life == LifeClass::kStatic) return wanted.bytes;
   if (wanted.bytes < kSmallestOfOwnSegment) return kMediumSegment;
   return round_up(wanted.bytes, kSegmentRounding);
 }
 
 CachingAllocator::Piece* CachingAllocator::take_segment(const Piece& wanted) {
+  if (settings_.expandable_segments) return take_mapped(wanted);
   const std::int64_t size = segment_bytes(wanted);
-  if (stats_.reserved_bytes + size > capacity_bytes_) {
-    const std::int64_t before = stats_.segments;
-    empty_cache();
-    if (stats_.segments < before) ++stats_.cache_flushes;
-  }
   if (stats_.reserved_bytes + size > capacity_bytes_) return nullptr;
   auto piece = std::make_unique<Piece>(wanted);
   piece->address = next_address_;
   piece->bytes = size;
   next_address_ += size;
-  stats_.reserved_bytes += size;
-  stats_.peak_reserved_bytes = std::max(stats_.peak_reserved_bytes, stats_.reserved_bytes);
+  grow(size);
   ++stats_.segments;
   return own(std::move(piece));
 }
 
-// Cuts `piece`, which is in no pool, to `bytes`; the rest behind it becomes free.
-void CachingAllocator::split(Piece* piece, std::int64_t bytes) {
+void CachingAllocator::grow(std::int64_t bytes) {
+  stats_.reserved_bytes += bytes;
+  stats_.peak_reserved_bytes = std::max(stats_.peak_reserved_bytes, stats_.reserved_bytes);
+}
+
+// Cuts `piece` to `bytes`; the rest behind it is returned, in no pool.
+CachingAllocator::Piece* CachingAllocator::cut(Piece* piece, std::int64_t bytes) {
   auto rest = std::make_unique<Piece>(*piece);
   rest->address += bytes;
   rest->bytes -= bytes;
@@ -120,22 +176,45 @@ void CachingAllocator::split(Piece* piece, std::int64_t bytes) {
   if (rest->next != nullptr) rest->next->previous = rest.get();
   piece->bytes = bytes;
   piece->next = rest.get();
-  pool(*piece).insert(own(std::move(rest)));
+  return own(std::move(rest));
+}
+
+// Cuts `piece`, which is in no pool, to `bytes`; the rest behind it becomes free.
+void CachingAllocator::split(Piece* piece, std::int64_t bytes) { add_free(cut(piece, bytes)); }
+
+void CachingAllocator::add_free(Piece* piece) {
+  piece->free_since = searches_;
+  pool(*piece).pieces.insert(piece);
 }
 
 void CachingAllocator::free(Piece* piece) {
   stats_.allocated_bytes -= piece->bytes;
   piece->allocated = false;
-  if (piece->next != nullptr && !piece->next->allocated) {
-    pool(*piece).erase(piece->next);
+  add_free(merge_with_free_neighbours(piece));
+}
+
+// `piece` is in no pool. Mapped pieces merge with mapped ones, others with others.
+CachingAllocator::Piece* CachingAllocator::merge_with_free_neighbours(Piece* piece) {
+  const auto merges = [piece](const Piece* other) {
+    return other != nullptr && !other->allocated && other->mapped == piece->mapped;
+  };
+  const auto leave_pool = [this](Piece* other) {
+    if (other->mapped) {
+      pool(*other).pieces.erase(other);
+    } else {
+      pool(*other).unmapped.erase(other);
+    }
+  };
+  if (merges(piece->next)) {
+    leave_pool(piece->next);
     merge_with_next(piece);
   }
-  if (piece->previous != nullptr && !piece->previous->allocated) {
+  if (merges(piece->previous)) {
     piece = piece->previous;
-    pool(*piece).erase(piece);
+    leave_pool(piece);
     merge_with_next(piece);
   }
-  pool(*piece).insert(piece);
+  return piece;
 }
 
 void CachingAllocator::merge_with_next(Piece* piece) {
@@ -155,26 +234,170 @@ void CachingAllocator::empty_cache() {
 }
 
 void CachingAllocator::empty(Pool& free_pieces) {
-  for (auto at = free_pieces.begin(); at != free_pieces.end();) {
-    Piece* piece = *at;
-    if (!piece->is_whole_segment()) {
-      ++at;
-      continue;
+  const std::vector<Piece*> all(free_pieces.pieces.begin(), free_pieces.pieces.end());
+  for (Piece* piece : all) {
+    if (piece->expandable) {
+      unmap(piece);
+    } else if (piece->is_whole_segment()) {
+      give_back(piece);
     }
-    at = free_pieces.erase(at);
-    stats_.reserved_bytes -= piece->bytes;
-    --stats_.segments;
-    pieces_.erase(piece);
   }
 }
 
+// A free segment.
+void CachingAllocator::give_back(Piece* piece) {
+  pool(*piece).pieces.erase(piece);
+  stats_.reserved_bytes -= piece->bytes;
+  --stats_.segments;
+  pieces_.erase(piece);
+}
+
+// Pieces that are never split: one that is large enough, or the largest ones until they are.
+bool CachingAllocator::give_back_oversized(const Piece& wanted) {
+  if (settings_.max_split_bytes == 0 || settings_.expandable_segments) return false;
+  auto& pieces = pool(wanted).pieces;
+  Piece key = wanted;
+  key.bytes = std::max(wanted.bytes, settings_.max_split_bytes);
+  if (const auto found = pieces.lower_bound(&key); found != pieces.end()) {
+    give_back(*found);
+    return true;
+  }
+  std::int64_t given = 0;
+  while (given < key.bytes && !pieces.empty() && (*pieces.rbegin())->bytes >= settings_.max_split_bytes) {
+    given += (*pieces.rbegin())->bytes;
+    give_back(*pieces.rbegin());
+  }
+  return given >= key.bytes;
+}
+
+// Whole segments of large pieces, those of more than the mean age first, until enough is given back.
+void CachingAllocator::collect_garbage() {
+  const double allowed = settings_.garbage_collection_threshold * static_cast<double>(capacity_bytes_);
+  const std::int64_t target = stats_.reserved_bytes - static_cast<std::int64_t>(allowed);
+  if (target <= 0) return;
+  std::vector<Piece*> segments;
+  for (auto& of_stream : pools_) {
+    for (auto& of_class : of_stream) {
+      for (Piece* piece : of_class[0].pieces) {
+        if (piece->is_whole_segment() && !piece->expandable) segments.push_back(piece);
+      }
+    }
+  }
+  std::int64_t given = 0;
+  for (bool gives = true; given < target && gives && !segments.empty();) {
+    double ages = 0;
+    for (const Piece* piece : segments) ages += static_cast<double>(searches_ - piece->free_since);
+    const double mean = ages / static_cast<double>(segments.size());
+    const auto old = std::partition(segments.begin(), segments.end(), [&](const Piece* piece) {
+      return static_cast<double>(searches_ - piece->free_since) < mean;
+    });
+    gives = old != segments.end();
+    for (auto at = old; at != segments.end(); ++at) {
+      given += (*at)->bytes;
+      give_back(*at);
+    }
+    segments.erase(old, segments.end());
+  }
+}
+
+// --- Expandable segments
+
+// A free piece before unmapped addresses grows into them.
+CachingAllocator::Piece* CachingAllocator::take_mapped(const Piece& wanted) {
+  Piece* piece = find_room(wanted);
+  if (!piece->mapped && !map(piece, std::min(piece->bytes, wanted.bytes))) return nullptr;
+  while (piece->bytes < wanted.bytes) {
+    Piece* next = piece->next;
+    const std::int64_t missing = wanted.bytes - piece->bytes;
+    if (!map(next, std::min(missing, next->bytes))) return nullptr;
+    piece = next;
+  }
+  pool(*piece).pieces.erase(piece);
+  return piece;
+}
+
+// The first addresses, free or unmapped, where the request has room; else a new range of them.
+CachingAllocator::Piece* CachingAllocator::find_room(const Piece& wanted) {
+  const auto is_free = [](const Piece* piece) { return piece != nullptr && !piece->allocated; };
+  for (Piece* piece : pool(wanted).unmapped) {
+    Piece* first = is_free(piece->previous) ? piece->previous : piece;
+    std::int64_t room = 0;
+    for (Piece* at = first; room < wanted.bytes && is_free(at); at = at->next) room += at->bytes;
+    if (room >= wanted.bytes) return first;
+  }
+  auto range = std::make_unique<Piece>(wanted);
+  next_address_ = round_up(next_address_, kMediumSegment);
+  range->address = next_address_;
+  const std::int64_t most = std::min(device_bytes_, kLargestDevice) / 8 * 9;
+  range->bytes = round_up(std::max(most, wanted.bytes), page_bytes(wanted.small));
+  range->expandable = true;
+  range->mapped = false;
+  next_address_ += range->bytes;
+  Piece* piece = own(std::move(range));
+  pool(*piece).unmapped.insert(piece);
+  ++stats_.segments;
+  return piece;
+}
+
+// Maps the first `bytes` of an unmapped piece, in pages; `piece` is then free, with free neighbours merged into it.
+bool CachingAllocator::map(Piece* piece, std::int64_t bytes) {
+  const std::int64_t size = round_up(bytes, page_bytes(piece->small));
+  if (stats_.reserved_bytes + size > capacity_bytes_) return false;
+  pool(*piece).unmapped.erase(piece);
+  if (size < piece->bytes) {
+    Piece* rest = cut(piece, size);
+    pool(*rest).unmapped.insert(rest);
+  }
+  grow(size);
+  piece->mapped = true;
+  // As the caller holds `piece`, it takes in the one before it.
+  if (Piece* before = piece->previous; before != nullptr && !before->allocated && before->mapped) {
+    pool(*before).pieces.erase(before);
+    piece->address = before->address;
+    piece->bytes += before->bytes;
+    piece->previous = before->previous;
+    if (piece->previous != nullptr) piece->previous->next = piece;
+    pieces_.erase(before);
+  }
+  if (Piece* next = piece->next; next != nullptr && !next->allocated && next->mapped) {
+    pool(*next).pieces.erase(next);
+    merge_with_next(piece);
+  }
+  add_free(piece);
+  return true;
+}
+
+// Gives the whole pages of a free piece back.
+void CachingAllocator::unmap(Piece* piece) {
+  const std::int64_t page = page_bytes(piece->small);
+  const std::int64_t begin = round_up(piece->address, page), end = (piece->address + piece->bytes) / page * page;
+  if (begin >= end) return;
+  pool(*piece).pieces.erase(piece);
+  if (begin > piece->address) {
+    Piece* pages = cut(piece, begin - piece->address);
+    add_free(piece);
+    piece = pages;
+  }
+  if (end < piece->address + piece->bytes) add_free(cut(piece, end - piece->address));
+  stats_.reserved_bytes -= piece->bytes;
+  piece->mapped = false;
+  piece = merge_with_free_neighbours(piece);
+  if (piece->is_whole_segment()) {
+    --stats_.segments;
+    pieces_.erase(piece);
+    return;
+  }
+  pool(*piece).unmapped.insert(piece);
+}
+
 std::vector<PoolStats> CachingAllocator::pools() const {
-  const bool by_life = rule_ == PoolRule::kByLife;
+  const bool by_life = settings_.pools == PoolRule::kByLife;
   std::vector<PoolStats> all(by_life ? kLifeClasses : kStreams);
   for (std::size_t i = 0; i < all.size(); ++i) {
     all[i].pool = by_life ? name(static_cast<LifeClass>(i)) : name(static_cast<StreamId>(i));
   }
   for (const auto& [piece, owner] : pieces_) {
+    if (!piece->mapped) continue;
     PoolStats& pool = all[by_life ? static_cast<std::size_t>(piece->life) : static_cast<std::size_t>(piece->stream)];
     pool.reserved_bytes += piece->bytes;
     if (piece->allocated) {

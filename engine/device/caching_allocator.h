@@ -9,10 +9,15 @@
 //           merges with its free neighbours of the segment; segments are kept.
 // Full      when a new segment does not fit, all wholly free segments are given back to the device first, as PyTorch
 //           does.
+// Options   expandable_segments: each pool has one range of addresses, 1.125 times the device, and maps pages of 2 MiB
+//           (small pieces) or 20 MiB where it grows; the end of the mapped part is reused first, and rests of 512 bytes
+//           are split off. Giving back unmaps whole pages.
+//           max_split_size_mb: larger pieces are not split, go to requests as large alone, and are given back, largest
+//           first, when the device is full. roundup_power2_divisions: of requests. garbage_collection_threshold: what
+//           was free longest is given back before a new segment, above that share of per_process_memory_fraction.
 // Classes   with PoolRule::kByLife the pools of a stream are cut by life class too, and a static request above 1 MiB
 //           gets a segment of exactly its rounded size: MindSpeed's --memory-fragmentation.
-// Limits    expandable segments, max_split_size and garbage collection thresholds are off, as by default. Addresses are
-//           given in the order of the segments.
+// Limits    addresses are given in the order of the segments.
 // Threads   the rank's host thread.
 // Source    PyTorch 2.11, c10/cuda/CUDACachingAllocator.cpp.
 #pragma once
@@ -25,6 +30,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "engine/device/allocator_settings.h"
 #include "engine/device/life_class.h"
 #include "engine/device/stream_id.h"
 
@@ -57,7 +63,7 @@ class CachingAllocator {
  public:
   class Piece;
 
-  explicit CachingAllocator(std::int64_t capacity_bytes, PoolRule rule = PoolRule::kByStream);
+  explicit CachingAllocator(std::int64_t capacity_bytes, const AllocatorSettings& settings = {});
   ~CachingAllocator();
   CachingAllocator(const CachingAllocator&) = delete;
   CachingAllocator& operator=(const CachingAllocator&) = delete;
@@ -68,7 +74,9 @@ class CachingAllocator {
   // Gives every wholly free segment back to the device (torch.cuda.empty_cache).
   void empty_cache();
 
+  // Of the device, or of the part that the process may have.
   std::int64_t capacity_bytes() const { return capacity_bytes_; }
+  const AllocatorSettings& settings() const { return settings_; }
   const AllocatorStats& stats() const { return stats_; }
   // One entry for each stream, or class, that holds segments, in the order of the enumerators.
   std::vector<PoolStats> pools() const;
@@ -79,22 +87,46 @@ class CachingAllocator {
   struct BySizeThenAddress {
     bool operator()(const Piece* a, const Piece* b) const;
   };
-  using Pool = std::set<Piece*, BySizeThenAddress>;
+  struct ByAddress {
+    bool operator()(const Piece* a, const Piece* b) const;
+  };
+  struct Pool {
+    std::set<Piece*, BySizeThenAddress> pieces;  // free
+    std::set<Piece*, ByAddress> unmapped;        // of expandable segments
+  };
 
   Pool& pool(const Piece& piece);
+  std::int64_t rounded(std::int64_t bytes) const;
+  bool is_split(const Piece& piece, std::int64_t bytes) const;
   Piece* take_free(const Piece& wanted);
+  Piece* take_new(const Piece& wanted);
   Piece* take_segment(const Piece& wanted);
   std::int64_t segment_bytes(const Piece& wanted) const;
   void split(Piece* piece, std::int64_t bytes);
+  void add_free(Piece* piece);
   void empty(Pool& free_pieces);
+  void give_back(Piece* piece);
+  bool give_back_oversized(const Piece& wanted);
+  void collect_garbage();
   Piece* own(std::unique_ptr<Piece> piece);
   void merge_with_next(Piece* piece);
+  void grow(std::int64_t bytes);
 
+  // Expandable segments.
+  Piece* take_mapped(const Piece& wanted);
+  Piece* find_room(const Piece& wanted);
+  bool map(Piece* piece, std::int64_t bytes);
+  void unmap(Piece* piece);
+  Piece* cut(Piece* piece, std::int64_t bytes);
+  Piece* merge_with_free_neighbours(Piece* piece);
+
+  const AllocatorSettings settings_;
+  const std::int64_t device_bytes_;
   const std::int64_t capacity_bytes_;
-  const PoolRule rule_;
   std::array<std::array<std::array<Pool, 2>, kLifeClasses>, kStreams> pools_;  // by stream, class and size
   std::unordered_map<Piece*, std::unique_ptr<Piece>> pieces_;
   std::int64_t next_address_ = 0;
+  std::int64_t searches_ = 0;  // of free large pieces: ages are counted in them
   AllocatorStats stats_;
 };
 

@@ -19,7 +19,7 @@ std::string_view name(StreamId stream) { return kStreamNames[static_cast<std::si
 Device::Device(const DeviceOptions& options, RankContext* context)
     : profile_(options.profile),
       memory_(options.profile.memory_bytes, options.arena ? options.arena : Arena::create(), options.dry_run,
-              options.pools),
+              options.allocator, options.compared),
       host_memory_(options.host_allocator ? options.host_allocator : HostAllocator::ordinary(), options.dry_run),
       log_(&memory_) {
   for (std::size_t id = 0; id < kStreams; ++id) {

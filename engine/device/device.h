@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -40,7 +41,8 @@ struct DeviceOptions {
   DeviceProfile profile{};
   ExecutorKind executor = ExecutorKind::kInline;
   bool dry_run = false;
-  PoolRule pools = PoolRule::kByStream;             // of memory()
+  AllocatorSettings allocator{};                    // of memory()
+  std::optional<AllocatorSettings> compared{};      // of an allocator beside it that gets the same requests
   std::shared_ptr<Arena> arena{};                   // null: one of its own
   std::shared_ptr<HostAllocator> host_allocator{};  // of host_memory(); null: ordinary memory
 };

@@ -30,18 +30,19 @@ Block::Block(std::shared_ptr<MemLedger> ledger, std::shared_ptr<std::byte> memor
 }
 
 Block::Block(std::shared_ptr<MemLedger> ledger, std::shared_ptr<std::byte> memory, std::int64_t bytes,
-             MemCategory category, std::shared_ptr<CachingAllocator> allocator, CachingAllocator::Piece* piece)
+             MemCategory category, HeldPiece piece, HeldPiece compared)
     : ledger_(std::move(ledger)),
       memory_(std::move(memory)),
       bytes_(bytes),
       category_(category),
-      allocator_(std::move(allocator)),
-      piece_(piece) {
+      piece_(std::move(piece)),
+      compared_(std::move(compared)) {
   ledger_->add(category_, bytes_);
 }
 
-Block::~Block() {
-  if (piece_ != nullptr) allocator_->free(piece_);
+Block::~Block() {  // the ledger's observer sees both without the block
+  piece_.give_back();
+  compared_.give_back();
   ledger_->remove(category_, bytes_);
 }
 
@@ -52,8 +53,10 @@ void Block::recategorize(MemCategory category) {
   ledger_->add(category_, bytes_);
 }
 
-DeviceMemory::DeviceMemory(std::int64_t capacity_bytes, std::shared_ptr<Arena> arena, bool dry_run, PoolRule rule)
-    : allocator_(std::make_shared<CachingAllocator>(capacity_bytes, rule)),
+DeviceMemory::DeviceMemory(std::int64_t capacity_bytes, std::shared_ptr<Arena> arena, bool dry_run,
+                           const AllocatorSettings& settings, const std::optional<AllocatorSettings>& compared)
+    : allocator_(std::make_shared<CachingAllocator>(capacity_bytes, settings)),
+      compared_(compared ? std::make_shared<CachingAllocator>(capacity_bytes, *compared) : nullptr),
       arena_(std::move(arena)),
       dry_run_(dry_run),
       ledger_(std::make_shared<MemLedger>(kRoundingBytes)) {}
@@ -71,12 +74,22 @@ std::shared_ptr<Block> DeviceMemory::make_block(std::int64_t bytes, MemCategory 
                                                 const std::function<std::shared_ptr<std::byte>()>& memory) {
   CachingAllocator::Piece* piece = bytes == 0 ? nullptr : allocator_->allocate(bytes, current_pool_, life_of(category));
   if (bytes > 0 && piece == nullptr) raise_out_of_memory(bytes, what);
-  try {
-    return std::make_shared<Block>(ledger_, dry_run_ ? nullptr : memory(), bytes, category, allocator_, piece);
-  } catch (...) {
-    if (piece != nullptr) allocator_->free(piece);
-    throw;
-  }
+  HeldPiece held(allocator_, piece);
+  return std::make_shared<Block>(ledger_, dry_run_ ? nullptr : memory(), bytes, category, std::move(held),
+                                 compared_piece(bytes, category));
+}
+
+// What has no room there ends the comparison.
+HeldPiece DeviceMemory::compared_piece(std::int64_t bytes, MemCategory category) {
+  if (bytes == 0 || compared_ == nullptr) return {};
+  CachingAllocator::Piece* piece = compared_->allocate(bytes, current_pool_, life_of(category));
+  HeldPiece held(compared_, piece);
+  if (piece == nullptr) compared_ = nullptr;
+  return held;
+}
+
+std::optional<AllocatorStats> DeviceMemory::compared() const {
+  return compared_ == nullptr ? std::nullopt : std::optional(compared_->stats());
 }
 
 MemStats DeviceMemory::stats() const {
@@ -88,6 +101,7 @@ MemStats DeviceMemory::stats() const {
 void DeviceMemory::reset_peaks() {
   ledger_->reset_peaks();
   allocator_->reset_peaks();
+  if (compared_ != nullptr) compared_->reset_peaks();
 }
 
 void DeviceMemory::observe_changes(std::function<void()> observer) { ledger_->observe(std::move(observer)); }

@@ -17,8 +17,10 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "engine/device/arena.h"
@@ -55,13 +57,35 @@ struct MemStats {
 
 class MemLedger;
 
+// A piece of an emulated allocator; given back at destruction.
+class HeldPiece {
+ public:
+  HeldPiece() = default;
+  HeldPiece(std::shared_ptr<CachingAllocator> allocator, CachingAllocator::Piece* piece)
+      : allocator_(std::move(allocator)), piece_(piece) {}
+  HeldPiece(HeldPiece&& other) noexcept
+      : allocator_(std::move(other.allocator_)), piece_(std::exchange(other.piece_, nullptr)) {}
+  ~HeldPiece() { give_back(); }
+  HeldPiece(const HeldPiece&) = delete;
+  HeldPiece& operator=(const HeldPiece&) = delete;
+  HeldPiece& operator=(HeldPiece&&) = delete;
+
+  void give_back() {
+    if (piece_ != nullptr) allocator_->free(std::exchange(piece_, nullptr));
+  }
+
+ private:
+  std::shared_ptr<CachingAllocator> allocator_;
+  CachingAllocator::Piece* piece_ = nullptr;  // null: none
+};
+
 // A piece of accounted memory; freed (and no longer counted) at destruction.
 class Block {
  public:
   Block(std::shared_ptr<MemLedger> ledger, std::shared_ptr<std::byte> memory, std::int64_t bytes, MemCategory category);
-  // Holds a piece of the emulated allocator too.
+  // Holds pieces of the emulated allocators too.
   Block(std::shared_ptr<MemLedger> ledger, std::shared_ptr<std::byte> memory, std::int64_t bytes, MemCategory category,
-        std::shared_ptr<CachingAllocator> allocator, CachingAllocator::Piece* piece);
+        HeldPiece piece, HeldPiece compared);
   ~Block();
   Block(const Block&) = delete;
   Block& operator=(const Block&) = delete;
@@ -79,14 +103,14 @@ class Block {
   const std::shared_ptr<std::byte> memory_;
   const std::int64_t bytes_;
   MemCategory category_;
-  const std::shared_ptr<CachingAllocator> allocator_;  // null: none
-  CachingAllocator::Piece* const piece_ = nullptr;     // null: none
+  HeldPiece piece_;
+  HeldPiece compared_;
 };
 
 class DeviceMemory {
  public:
   DeviceMemory(std::int64_t capacity_bytes, std::shared_ptr<Arena> arena, bool dry_run,
-               PoolRule rule = PoolRule::kByStream);
+               const AllocatorSettings& settings = {}, const std::optional<AllocatorSettings>& compared = std::nullopt);
 
   // `what` names the purpose in errors ("gather of 'layers.3'"). From the current pool.
   std::shared_ptr<Block> allocate(std::int64_t bytes, MemCategory category, std::string_view what);
@@ -99,6 +123,8 @@ class DeviceMemory {
   StreamId current_pool() const { return current_pool_; }
   void set_current_pool(StreamId pool) { current_pool_ = pool; }
   MemStats stats() const;
+  // Of the allocator beside this one; none: there is none, or it had no room for a request of the past.
+  std::optional<AllocatorStats> compared() const;
   // The present content of the allocator's pools.
   std::vector<PoolStats> pools() const { return allocator_->pools(); }
   // Peaks restart from the present values.
@@ -111,7 +137,10 @@ class DeviceMemory {
                                     const std::function<std::shared_ptr<std::byte>()>& memory);
   [[noreturn]] void raise_out_of_memory(std::int64_t bytes, std::string_view what) const;
 
+  HeldPiece compared_piece(std::int64_t bytes, MemCategory category);
+
   const std::shared_ptr<CachingAllocator> allocator_;
+  std::shared_ptr<CachingAllocator> compared_;  // null: none
   StreamId current_pool_ = StreamId::kCompute;
   const std::shared_ptr<Arena> arena_;
   const bool dry_run_;

@@ -8,6 +8,10 @@ void add_memory_keys(std::vector<Key>& table) {
       {
           whole<&Job::memory, &Memory::device_memory_mib>(
               "--device-memory", 0, "Device memory for tensors in MiB; 0 = unlimited, in a plan the profile's memory"),
+          text<&Job::memory, &Memory::alloc_conf>(
+              "--alloc-conf", "TEXT",
+              "Options of PyTorch's allocator: expandable_segments:True,...; also PYTORCH_ALLOC_CONF in the environment")
+              .from("PyTorch's, or those of the plan's profile"),
           toggle<&Job::memory, &Memory::memory_fragmentation>(
               "--memory-fragmentation", "Allocator pools by lifetime; prints their fragmentation at the end"),
           toggle<&Job::memory, &Memory::adaptive_recompute>(

@@ -79,6 +79,12 @@ Start Start::detect() {
       std::getenv("OMPI_COMM_WORLD_LOCAL_RANK") != nullptr || std::getenv("MPI_LOCALRANKID") != nullptr;
   start.mpi_local_rank = says_local ? environment_number({"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID"}, 0)
                                     : start.mpi_rank % start.local_ranks(1);
+  for (const char* name : {"PYTORCH_ALLOC_CONF", "PYTORCH_NPU_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"}) {
+    if (start.alloc_conf.empty() && !text_of({name}).empty()) {
+      start.alloc_conf = text_of({name});
+      start.alloc_conf_from = name;
+    }
+  }
   detect_processes(start);
   return start;
 }

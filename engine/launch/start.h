@@ -17,6 +17,8 @@ struct Start {
   int mpi_rank = 0;             // of this process
   int mpi_local_rank = 0;       // of this process among the ranks on this node
   std::string affinity_conf{};  // CPU_AFFINITY_CONF; empty: not set
+  // PYTORCH_ALLOC_CONF, or the older PYTORCH_NPU_ALLOC_CONF and PYTORCH_CUDA_ALLOC_CONF, and which of them it is.
+  std::string alloc_conf{}, alloc_conf_from{};
   // Started by torchrun or msrun, a process for each rank (local_processes.h); 0 = no such launcher.
   int processes = 0;
   int process_rank = 0;

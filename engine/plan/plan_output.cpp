@@ -25,6 +25,13 @@ ordered_json memory_json(const MemoryEstimate& memory) {
   json["peak_phase"] = memory.peak_phase;
   json["steady_allocated_bytes"] = memory.steady_allocated_bytes;
   json["peak_reserved_bytes"] = memory.peak_reserved_bytes;
+  json["allocator"] = {{"expandable_segments", memory.allocator.expandable_segments},
+                       {"conf", memory.allocator.conf},
+                       {"from", memory.allocator.from},
+                       {"other_peak_reserved_bytes", nullptr}};
+  if (const auto& other = memory.allocator.other_peak_reserved_bytes) {
+    json["allocator"]["other_peak_reserved_bytes"] = *other;
+  }
   json["reserved_bytes"] = memory.reserved_bytes;
   json["cache_flushes"] = memory.cache_flushes;
   json["flushes"] = ordered_json::array();

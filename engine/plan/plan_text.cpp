@@ -71,12 +71,23 @@ std::string speed_line(const StepEstimate& plan) {
                      percent_text(100 * t.hfu));
 }
 
+// Which allocator the plan assumes, and what the other would give.
+std::string allocator_line(const MemoryEstimate& memory) {
+  const AllocatorEstimate& allocator = memory.allocator;
+  const auto word = [](bool on) { return on ? "True" : "False"; };
+  const std::string other = allocator.other_peak_reserved_bytes
+                                ? "peak reserved " + memory_text(*allocator.other_peak_reserved_bytes)
+                                : "it does not fit";
+  return fmt::format("allocator expandable_segments:{} ({}); with {}: {}\n", word(allocator.expandable_segments),
+                     allocator.from, word(!allocator.expandable_segments), other);
+}
+
 std::string essentials(const StepEstimate& plan) {
   const MemoryEstimate& memory = plan.memory;
   return fmt::format("\n{}: peak reserved {} of {}, peak allocated {} (in {})\n", verdict(memory),
                      memory_text(memory.peak_reserved_bytes), memory_text(memory.capacity_bytes),
                      memory_text(memory.peak_allocated_bytes), memory.peak_phase) +
-         host_line(memory) + speed_line(plan);
+         allocator_line(memory) + host_line(memory) + speed_line(plan);
 }
 
 // --- memory

@@ -49,7 +49,9 @@ device::Device& set_up_planned_rank(RankContext& context, const train::KernelCho
   device::DeviceOptions& options = setup.device;
   options.profile.name = profile.name;
   if (capacity == Capacity::kOfTheProfile) options.profile.memory_bytes = capacity_of(memory, profile);
-  if (memory.memory_fragmentation) options.pools = device::PoolRule::kByLife;
+  options.allocator = memory.allocator(profile.memory.alloc_conf);
+  options.compared = options.allocator;
+  options.compared->expandable_segments = !options.allocator.expandable_segments;
   options.profile.matrix_workspace_bytes = profile.memory.matrix_workspace_bytes;
   options.dry_run = true;
   device::Device& device = nn::make_rank(context, setup);
@@ -238,6 +240,17 @@ void describe_job(StepEstimate& plan, const train::TrainSections& arguments, con
   plan.warnings = inputs.fsdp2->warnings;
 }
 
+AllocatorEstimate describe_allocator(const train::MemoryOptions& memory, const virtual_time::HardwareProfile& profile,
+                                     const device::DeviceMemory& device) {
+  AllocatorEstimate allocator;
+  allocator.expandable_segments = memory.allocator(profile.memory.alloc_conf).expandable_segments;
+  allocator.conf = memory.alloc_conf.empty() ? profile.memory.alloc_conf : memory.alloc_conf;
+  const std::string usual = profile.memory.alloc_conf.empty() ? "PyTorch's default" : "profile " + profile.name;
+  allocator.from = memory.alloc_conf.empty() ? usual : "as given";
+  if (const auto other = device.compared()) allocator.other_peak_reserved_bytes = other->peak_reserved_bytes;
+  return allocator;
+}
+
 // What the device says; the rest follows from the recording.
 void measure_device(MemoryEstimate& memory, device::Device& device, const train::TrainSections& arguments,
                     const virtual_time::HardwareProfile& profile, Capacity capacity) {
@@ -245,6 +258,7 @@ void measure_device(MemoryEstimate& memory, device::Device& device, const train:
   memory.steady_allocated_bytes = stats.allocator.allocated_bytes;
   memory.reserved_bytes = stats.allocator.reserved_bytes;
   memory.host_bytes = device.host_memory().stats().peak_bytes;
+  memory.allocator = describe_allocator(arguments.memory, profile, device.memory());
   memory.pools = device.memory().pools();
   memory.pools_by_life = arguments.memory.memory_fragmentation;
   memory.capacity_bytes = capacity_of(arguments.memory, profile);

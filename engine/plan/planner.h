@@ -44,7 +44,16 @@ struct CacheFlush {
   std::int64_t count = 0;
 };
 
+// The options of the caching allocator that the plan assumes, and the same but for expandable segments.
+struct AllocatorEstimate {
+  bool expandable_segments = false;
+  std::string conf;  // as PYTORCH_ALLOC_CONF; empty: PyTorch's defaults
+  std::string from;
+  std::optional<std::int64_t> other_peak_reserved_bytes;  // since the run began; none: it does not fit
+};
+
 struct MemoryEstimate {
+  AllocatorEstimate allocator;
   std::vector<PhaseMemory> phases;
   std::int64_t steady_allocated_bytes = 0;  // between steps
   std::int64_t peak_allocated_bytes = 0;

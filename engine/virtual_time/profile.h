@@ -22,6 +22,8 @@ struct MemoryProfile {
   std::int64_t context_bytes = 0;
   // The workspace that the library of matrix products allocates at its first call and never frees.
   std::int64_t matrix_workspace_bytes = 0;
+  // The usual options of PyTorch's allocator there (device/allocator_settings.h); empty: its defaults.
+  std::string alloc_conf{};
   double bandwidth_bytes_per_s = 0;  // nominal
   double streaming_efficiency = 1;   // share of it that long copies reach
   std::int64_t half_rate_bytes = 0;  // bytes read and written

@@ -12,6 +12,7 @@
 #include "engine/config/section.h"
 #include "engine/core/error.h"
 #include "engine/core/shown_text.h"
+#include "engine/device/allocator_settings.h"
 
 namespace loom::virtual_time {
 namespace {
@@ -103,14 +104,20 @@ MemoryProfile read_memory(const Value& value) {
                   "bandwidth_bytes_per_s",
                   "streaming_efficiency",
                   "half_rate_bytes"};
-  const Section s = section(value, keys);
+  const Keys more{"alloc_conf"};
+  const Section s = section(value, keys, more);
   text(s["source"]);
   MemoryProfile memory{.capacity_bytes = whole(s["capacity_bytes"], kCount),
                        .context_bytes = whole(s["context_bytes"], kWhole),
                        .matrix_workspace_bytes = whole(s["matrix_workspace_bytes"], kWhole),
+                       .alloc_conf = {},
                        .bandwidth_bytes_per_s = number(s["bandwidth_bytes_per_s"], kRate),
                        .streaming_efficiency = number(s["streaming_efficiency"], kShare),
                        .half_rate_bytes = whole(s["half_rate_bytes"], kWhole)};
+  if (const Value* conf = s.given("alloc_conf")) {
+    memory.alloc_conf = text(*conf);
+    device::read_allocator_settings(memory.alloc_conf, fmt::format("{}: {}", conf->where(), conf->path()));
+  }
   if (memory.context_bytes >= memory.capacity_bytes) {
     config_error("{}: {} is {}; use less than memory.capacity_bytes, {}", s["context_bytes"].where(),
                  s["context_bytes"].path(), memory.context_bytes, memory.capacity_bytes);

@@ -264,8 +264,6 @@ TEST_F(LaunchFlags, VariablesThatChangeNothingAreNamedOnce) {
                                           "MULTI_STREAM_MEMORY_REUSE=2", "HCCL_CONNECT_TIMEOUT=1800"});
   EXPECT_EQ(outcome.exit_code, 0);
   EXPECT_EQ(outcome.err,
-            "warning: PYTORCH_NPU_ALLOC_CONF is expandable_segments:True, which sets PyTorch's allocator; it changes "
-            "nothing here, where --memory-fragmentation chooses the pools\n"
             "warning: MULTI_STREAM_MEMORY_REUSE is 2, which sets the allocator of NPUs; it changes nothing here\n"
             "warning: HCCL_CONNECT_TIMEOUT is 1800, which is of NPUs' connections; it changes nothing here: write "
             "--distributed-timeout-minutes N\n");

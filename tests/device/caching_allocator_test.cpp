@@ -137,7 +137,7 @@ TEST_F(CachingAllocatorRules, FragmentationIsTheShareOfFreeBytesThatOneRequestCa
 
 // The same requests as above, where the pieces of 2 MiB are temporary and the others stay.
 TEST(PoolsByLife, ShortLivedPiecesLeaveNoHolesBetweenStaticOnes) {
-  CachingAllocator allocator(std::int64_t{1} << 40, PoolRule::kByLife);
+  CachingAllocator allocator(std::int64_t{1} << 40, AllocatorSettings{.pools = PoolRule::kByLife});
   std::vector<CachingAllocator::Piece*> temporary;
   for (int i = 0; i < 3; ++i) {
     allocator.allocate(kMiB + 512, kPool, LifeClass::kStatic);
@@ -156,7 +156,7 @@ TEST(PoolsByLife, ShortLivedPiecesLeaveNoHolesBetweenStaticOnes) {
 }
 
 TEST(PoolsByLife, SmallStaticPiecesShareSegmentsAndStreamsShareNothing) {
-  CachingAllocator allocator(std::int64_t{1} << 40, PoolRule::kByLife);
+  CachingAllocator allocator(std::int64_t{1} << 40, AllocatorSettings{.pools = PoolRule::kByLife});
   allocator.allocate(kKiB, kPool, LifeClass::kStatic);
   allocator.allocate(kKiB, kPool, LifeClass::kStatic);
   EXPECT_EQ(allocator.stats().reserved_bytes, 2 * kMiB);

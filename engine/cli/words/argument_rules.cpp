@@ -240,6 +240,7 @@ void settle(const Command& app, Program program, const launch::Start& start, job
   if (!is_users(program)) refusals.of([&] { data::data_kind(a.data); });
   for (const std::string& item : a.optimizer.lr_scaling_plan) refusals.of([&] { train::parse_lr_scale(item); });
   apply_rules(app, program, a, refusals);
+  refusals.of([&] { settle_allocator(start, a.memory); });
   refusals.of([&] { check_memory(a); });
   refusals.of([&] { check_host_optimizer(app, a); });
   check_sharding(a, refusals);

@@ -4,7 +4,14 @@
 
 namespace loom::cli {
 
+void settle_allocator(const launch::Start& start, train::MemoryOptions& memory) {
+  if (!memory.alloc_conf.empty() || start.alloc_conf.empty()) return;
+  device::read_allocator_settings(start.alloc_conf, start.alloc_conf_from);
+  memory.alloc_conf = start.alloc_conf;
+}
+
 void check_memory(const job::Job& a) {
+  a.memory.allocator();  // refuses what PyTorch refuses
   constexpr std::int64_t kLargest = std::numeric_limits<std::int64_t>::max() >> 21;
   if (a.memory.device_memory_mib > kLargest) {
     config_error("--device-memory is {}; use at most {} MiB", a.memory.device_memory_mib, kLargest);

@@ -6,6 +6,8 @@
 
 namespace loom::cli {
 
+// Takes the allocator's options from the environment if no flag has given them. ConfigError names the variable.
+void settle_allocator(const launch::Start& start, train::MemoryOptions& memory);
 // ConfigError for keys that exclude each other.
 void check_memory(const job::Job& arguments);
 // The same for a plan that searches.
