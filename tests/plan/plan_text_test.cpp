@@ -82,6 +82,7 @@ TEST(PlanText, SaysFirstWhatAUserAsksFor) {
   const std::regex order(
       "Qwen2ForCausalLM of 7\\.616 G parameters on 8 x h200, [^\n]*\n[^\n]*\nall parameters are trained\n\n"
       "fits: peak reserved [0-9.]+ GiB of 138.90 GiB, peak allocated [0-9.]+ GiB \\(in backward\\)\n"
+      "allocator expandable_segments:False \\(PyTorch's default\\); with True: peak reserved [0-9.]+ GiB\n"
       "step [0-9.]+ ms; [0-9]+ tokens/s per device, [0-9]+ in all; MFU [0-9.]+ %, HFU [0-9.]+ %\n\n"
       "memory, GiB  [^]*\n\ncommunication of a step [^]*GiB    ms alone\n[^]*\n\ntime, ms: step [^]*");
   EXPECT_TRUE(std::regex_match(text, order)) << text;
