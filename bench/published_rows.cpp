@@ -50,6 +50,7 @@ PublishedRow row_from(const Json& json) {
   row.device = json.at("device");
   row.devices = json.at("devices");
   row.shard = json.at("shard");
+  row.tensor = json.value("tensor", 1);
   row.seq = json.at("seq");
   row.micro_batch = json.at("micro_batch");
   row.micro_batches = json.at("micro_batches");
@@ -81,8 +82,11 @@ std::string sharding_yaml(const PublishedRow& row, const Json& source, bool gpt2
       "sub_modules_to_wrap:\n  - \"{}.{{*}}\"\n"
       "param_dtype: bf16\n"
       "reduce_dtype: {}\n"
-      "reshard_after_forward: true\n",
-      row.shard, gpt2 ? "transformer.h" : "model.layers", source.at("reduce_dtype").get<std::string>());
+      "reshard_after_forward: true\n"
+      "tensor_parallel_size: {}\n"
+      "sequence_parallel: {}\n",
+      row.shard, gpt2 ? "transformer.h" : "model.layers", source.at("reduce_dtype").get<std::string>(), row.tensor,
+      row.tensor > 1);
 }
 
 train::TrainSections arguments_of(const PublishedRows& all, const PublishedRow& row,
@@ -97,7 +101,7 @@ train::TrainSections arguments_of(const PublishedRows& all, const PublishedRow& 
   arguments.launch.ranks = row.devices;
   arguments.data.seq_length = row.seq;
   arguments.schedule.micro_batch_size = row.micro_batch;
-  arguments.schedule.global_batch_size = row.micro_batch * row.micro_batches * row.devices;
+  arguments.schedule.global_batch_size = row.micro_batch * row.micro_batches * (row.devices / row.tensor);
   arguments.kernels.set = train::KernelSet::kPytorch;
   arguments.kernels.fused.fused_swiglu = arguments.kernels.fused.fused_rotary_pos_emb = row.compiled;
   arguments.kernels.fused.fused_rmsnorm = row.compiled || source.at("fused_rmsnorm").get<bool>();
@@ -179,8 +183,9 @@ PlannedRow planned(const PublishedRow& row, const Json& model, const plan::StepE
 }  // namespace
 
 std::string PublishedRow::text() const {
-  return fmt::format("{} on {} {}{}, s{}, {} x {}, {}{}", model, devices, device,
-                     shard == devices ? "" : fmt::format(" (shards over {})", shard), seq, micro_batch, micro_batches,
+  std::string mesh = shard * tensor == devices ? "" : fmt::format(" (shards over {})", shard);
+  if (tensor > 1) mesh = fmt::format(" (shards over {}, tp {})", shard, tensor);
+  return fmt::format("{} on {} {}{}, s{}, {} x {}, {}{}", model, devices, device, mesh, seq, micro_batch, micro_batches,
                      text_of(recompute), compiled ? ", compiled" : "");
 }
 

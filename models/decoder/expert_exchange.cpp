@@ -28,6 +28,7 @@ std::vector<std::int64_t> ExpertExchange::counts_of_all(const Tensor& offsets, s
   }
   const Tensor all = dist::all_gather(Tensor::from(own, {experts}), 0, routes_.ranks(), routes_.path());
   if (all.raw() != nullptr) return all.to_vector<std::int64_t>();
+  await_values(all);
   std::vector<std::int64_t> even;
   for (int rank = 0; rank < routes_.ranks().size(); ++rank) even.insert(even.end(), own.begin(), own.end());
   return even;

@@ -17,6 +17,7 @@ ops::ExpertRows ExpertGather::own_rows(const Tensor& choices, const ops::ExpertC
       count += expert >= 0 ? 1 : 0;
     }
   } else {
+    await_values(choices);
     const std::vector<std::int64_t> planned = routes_.planned(choices.numel() / routes_.ranks().size(), capacity);
     const auto first = planned.begin() + routes_.first();
     count = std::accumulate(first, first + routes_.own(), std::int64_t{0}) * routes_.ranks().size();

@@ -6,6 +6,7 @@
 
 #include "engine/core/error.h"
 #include "engine/core/rank_context.h"
+#include "engine/device/device.h"
 #include "models/decoder/expert_load.h"
 
 namespace loom::models {
@@ -51,6 +52,12 @@ std::vector<std::int64_t> ExpertRoutes::planned(std::int64_t rows, const ops::Ex
   if (capacity.tokens == 0) return counts;
   for (std::int64_t& count : counts) count = std::min(count, capacity.tokens);
   return counts;
+}
+
+void await_values(const Tensor& values) {
+  if (values.storage()->place() != Place::kDevice) return;
+  device::IssueLog& log = values.storage()->device()->log();
+  log.add_host_wait(log.last_of(device::StreamId::kCompute));
 }
 
 }  // namespace loom::models

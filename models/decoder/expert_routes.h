@@ -39,4 +39,7 @@ class ExpertRoutes {
   const std::string path_;
 };
 
+// What a host does before it reads values: it waits for the compute stream. For a dry run, which has none to read.
+void await_values(const Tensor& values);
+
 }  // namespace loom::models

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <memory>
+#include <span>
 #include <utility>
 
 #include "engine/core/error.h"
@@ -200,11 +201,12 @@ class SparseMoeBlock final : public NamedModule {
                                      probs ? ops::DropPolicy::kProbability : ops::DropPolicy::kPosition);
   }
 
-  // Not when backward runs the forward again.
+  // Not when backward runs the forward again. No decision of the host depends on it, so the step waits for nothing.
   void count(const Tensor& choices) const {
     slot_->tokens.resize(static_cast<std::size_t>(moe_.num_experts));
-    if (choices.raw() == nullptr || autograd::graph_task_id() != 0) return;
-    for (const std::int64_t expert : choices.to_vector<std::int64_t>()) {
+    const auto* chosen = static_cast<const std::int64_t*>(choices.raw());
+    if (chosen == nullptr || autograd::graph_task_id() != 0) return;
+    for (const std::int64_t expert : std::span(chosen, static_cast<std::size_t>(choices.numel()))) {
       ++(expert < 0 ? slot_->dropped : slot_->tokens[static_cast<std::size_t>(expert)]);
     }
   }

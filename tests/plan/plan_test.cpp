@@ -174,6 +174,42 @@ TEST(TrainAndPlan, OfOneCommandLineAgreeForEveryKindOfRecompute) {
   }
 }
 
+// Every expert gets every token: a run is as balanced as a plan.
+constexpr const char* kMoeOfAllExperts =
+    "model_type: qwen3_moe\nvocab_size: 300\nhidden_size: 32\nintermediate_size: 64\nnum_hidden_layers: 2\n"
+    "num_attention_heads: 4\nnum_key_value_heads: 2\nhead_dim: 8\nmax_position_embeddings: 64\nrms_norm_eps: 1.0e-6\n"
+    "num_experts: 4\nnum_experts_per_tok: 4\nmoe_intermediate_size: 16\nnorm_topk_prob: true\n"
+    "decoder_sparse_step: 1\nmlp_only_layers: []\ntie_word_embeddings: false\n";
+
+// tp 2 x dp_shard 2.
+TEST(TrainAndPlan, OfOneCommandLineAgreeForSharedMatrices) {
+  const std::string llama =
+      "model_type: llama\nvocab_size: 300\nhidden_size: 32\nintermediate_size: 64\nnum_hidden_layers: 2\n"
+      "num_attention_heads: 4\nnum_key_value_heads: 2\nmax_position_embeddings: 64\nrms_norm_eps: 1.0e-6\n"
+      "tie_word_embeddings: false\n";
+  const std::string wrapped = "model.embed_tokens, \"model.layers.{*}\", lm_head]\ntensor_parallel_size: 2\n";
+  for (const std::string& model : {llama, std::string(kMoeOfAllExperts)}) {
+    for (const char* keys :
+         {"", "sequence_parallel: true\n", "loss_parallel: false\n",
+          "sequence_parallel: true\nrecompute_modules: [\"model.layers.{*}\"]\nuse_reentrant: false\n"}) {
+      SCOPED_TRACE(keys);
+      expect_same_command(model, wrapped + keys + "ignored_modules: [");
+    }
+  }
+}
+
+// tp 2 x dp_shard 2, of which ep 2 share experts.
+TEST(TrainAndPlan, OfOneCommandLineAgreeForSharedMatricesBesideSharedExperts) {
+  for (const char* keys : {"", "sequence_parallel: true\n", "moe_token_dispatcher_type: allgather\n"}) {
+    SCOPED_TRACE(keys);
+    expect_same_command(kMoeOfAllExperts,
+                        fmt::format("model.embed_tokens, \"model.layers.{{*}}\", lm_head]\ntensor_parallel_size: 2\n{}"
+                                    "expert_parallel_size: 2\nmoe_modules: [\"model.layers.{{*}}.mlp.experts\"]\n"
+                                    "ignored_modules: [",
+                                    keys));
+  }
+}
+
 constexpr const char* kSmallGpt2 =
     "model_type: gpt2\nvocab_size: 300\nn_embd: 32\nn_layer: 2\nn_head: 4\nn_positions: 64\n"
     "tie_word_embeddings: false\n";
