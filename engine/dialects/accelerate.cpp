@@ -18,6 +18,7 @@ namespace {
 
 constexpr std::string_view kRemoved = "is gone in FSDP2";
 
+constexpr std::string_view kWithoutPrefix = "is not read there; write it with parallelism_config_ in front";
 constexpr std::string_view kNoParallel = "is not built; write 1";
 
 Said reshard_text(const Resolved& r) { return boolean_text(r.config.reshard_after_forward.text()); }
@@ -121,6 +122,11 @@ const Row kAccelerateRows[] = {
     derived("parallelism_config.parallelism_config_cp_comm_strategy", "allgather", "ring_rotate_method")
         .written(ring_rotation),
     refused("parallelism_config.parallelism_config_sp_size", "1", kNoParallel),
+    refused("parallelism_config.dp_replicate_size", "1", kWithoutPrefix),
+    refused("parallelism_config.dp_shard_size", "1", kWithoutPrefix),
+    refused("parallelism_config.tp_size", "1", kWithoutPrefix),
+    refused("parallelism_config.cp_size", "1", kWithoutPrefix),
+    refused("parallelism_config.sp_size", "1", kWithoutPrefix),
     unused("parallelism_config.*"),
 
     derived("deepspeed_config.deepspeed_config_file", "null", "the keys of that file"),
@@ -387,13 +393,25 @@ std::int64_t derive_tensor(Reading& r) {
   return ranks;
 }
 
-// dp_replicate x dp_shard x cp x tp: all ranks. `sharded`: by FSDP; else every rank keeps whole parameters.
-void derive_sizes(Reading& r, bool sharded) {
-  if (r.given("parallelism_config") == nullptr) {
-    if (!r.has_key("sharding_size"))
-      r.set_key("sharding_size", sharded ? "auto" : "1", sharded ? "num_processes" : "distributed_type");
+// An empty one is none.
+bool has_parallelism(const Reading& r) {
+  const config::Value* given = r.given("parallelism_config");
+  return given != nullptr && given->is_mapping() && !given->items().empty();
+}
+
+// Its launcher does.
+void refuse_parallelism(Reading& r) {
+  if (!has_parallelism(r)) return;
+  r.refuse("parallelism_config", "needs distributed_type FSDP and fsdp_version 2; write these, or remove it");
+}
+
+// dp_replicate x dp_shard x cp x tp: all ranks.
+void derive_sizes(Reading& r) {
+  if (!has_parallelism(r)) {
+    if (!r.has_key("sharding_size")) r.set_key("sharding_size", "auto", "num_processes");
     return;
   }
+  if (r.whole("fsdp_config.fsdp_version") == 1) return refuse_parallelism(r);
   constexpr std::string_view kShard = "parallelism_config.parallelism_config_dp_shard_size";
   constexpr std::string_view kReplicate = "parallelism_config.parallelism_config_dp_replicate_size";
   const std::int64_t replicate = r.whole(kReplicate);
@@ -402,10 +420,8 @@ void derive_sizes(Reading& r, bool sharded) {
   const std::int64_t tensor = derive_tensor(r);
   const std::int64_t shard = product({r.whole(kShard), context});  // FSDP shards over both
   const std::int64_t ranks = product({shard, replicate, tensor});
-  if (replicate > 1 && shard == 1 && (sharded || tensor > 1))
+  if (replicate > 1 && shard == 1)
     return r.refuse(kReplicate, "replicas of shards of one rank are not FSDP; write a dp_shard_size above 1");
-  if (!sharded && ranks == 1) return r.set_key("sharding_size", "1", "distributed_type");
-  if (!sharded && shard > 1) return r.refuse(kShard, "shards need distributed_type FSDP; write that, or 1");
   if (shard < 1 || replicate < 1 || ranks != r.world()) {
     return r.refuse(kShard,
                     fmt::format("dp_replicate_size {} x dp_shard_size {}{}{} is {}, and there are {} ranks; make them "
@@ -430,12 +446,13 @@ void derive_accelerate(Reading& r) {
   const std::string type = r.text("distributed_type");
   if (type == "FSDP") {
     Fsdp(r, "fsdp_config.fsdp_").derive();
-    derive_sizes(r, /*sharded=*/true);
+    derive_sizes(r);
   } else if (type == "DEEPSPEED") {
     if (r.whole(kTensor) > 1) r.refuse(kTensor, "with DeepSpeed write tensor_parallel.autotp_size in DeepSpeed's file");
     derive_deepspeed_block(r);
   } else if (type.starts_with("MULTI_") || type == "NO") {
-    derive_sizes(r, /*sharded=*/false);
+    refuse_parallelism(r);
+    r.set_key("sharding_size", "1", "distributed_type");
   } else {
     r.refuse("distributed_type", "use FSDP, DEEPSPEED, MULTI_GPU, MULTI_NPU or NO");
   }

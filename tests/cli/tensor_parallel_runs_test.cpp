@@ -1,7 +1,7 @@
 // Promise: a run whose ranks share matrices is the run of one rank in all that comes with training: exports to Hugging
 //          Face and to Megatron's layout from any mesh are the same bytes, evaluation and samples are the same, swap
 //          and recompute change no bit, every tool's file that says it trains, and the start shows the axes.
-// World:   the built program; a Qwen2 of two layers; 1, 2, 4 and 8 ranks.
+// World:   the built program; a Qwen2 and a Qwen3-MoE of two layers; 1, 2, 4 and 8 ranks.
 #include <gmock/gmock.h>
 #include <map>
 
@@ -17,6 +17,13 @@ constexpr const char* kQwen2 =
     R"({"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], "vocab_size": 256, "hidden_size": 16,
  "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
  "max_position_embeddings": 32, "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "tie_word_embeddings": false})";
+
+constexpr const char* kQwen3Moe =
+    R"({"model_type": "qwen3_moe", "architectures": ["Qwen3MoeForCausalLM"], "vocab_size": 256, "hidden_size": 16,
+ "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
+ "max_position_embeddings": 32, "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "num_experts": 4,
+ "num_experts_per_tok": 2, "moe_intermediate_size": 8, "norm_topk_prob": true, "decoder_sparse_step": 1,
+ "mlp_only_layers": [], "tie_word_embeddings": false})";
 
 class TensorParallelRuns : public AxesProgram {
  protected:
@@ -91,6 +98,61 @@ TEST_F(TensorParallelRuns, ExportsFromAnyMeshAreTheSameBytes) {
     EXPECT_EQ(found.at("config.json"), own.at("config.json"));
     EXPECT_EQ(found.at("model.safetensors").size(), own.at("model.safetensors").size());
   }
+}
+
+// Experts shared over axes of their own, and cut on both dims.
+TEST_F(TensorParallelRuns, ExportsOfSharedExpertsAreTheSameBytes) {
+  folder.write("moe/config.json", kQwen3Moe);
+  const std::string experts = "moe_modules: [\"model.layers.{*}.mlp.experts\"]\nexpert_parallel_size: ";
+  folder.write("ep2.yaml", folder.read("sp.yaml") + experts + "2\n");
+  folder.write("ep4.yaml", folder.read("ring.yaml") + experts + "4\n");
+  const auto exported = [&](const Mesh& mesh, const Words& more) {
+    const std::string name = "of_" + mesh.file;
+    const Outcome outcome = folder.run(
+        Words{"train"} + words(mesh.file, mesh.ranks, "moe/config.json") +
+        Words{"--save", name, "--override-opt_param-scheduler", "--ckpt-format", "torch_dcp", "--weight-decay", "0"} +
+        more);
+    EXPECT_EQ(outcome.exit_code, 0) << mesh.file << outcome.err;
+    convert({"dcp-to-hf", "--load-dir", name, "--save-dir", name + ".hf", "--model-assets-dir", "moe"});
+    return files_of(name + ".hf");
+  };
+  exported({"ep4.yaml", 8}, {"--train-iters", "2"});
+  const Words same = {"--load", "of_ep4.yaml", "--train-iters", "3", "--lr", "1e-30"};
+  const auto one = exported({"one.yaml", 1}, same);
+  EXPECT_TRUE(one == files_of("of_ep4.yaml.hf"));
+  EXPECT_TRUE(exported({"ep2.yaml", 4}, same) == one);
+  EXPECT_TRUE(exported({"four.yaml", 4}, same) == one);
+}
+
+TEST_F(TensorParallelRuns, CheckpointsOfTiesAndSharedExpertsGoOnOnAnyMesh) {
+  const std::string layers = "sharding_size: auto\nsub_modules_to_wrap: [\"model.layers.{*}\"]\n",
+                    tensor = "tensor_parallel_size: 2\nsequence_parallel: true\n",
+                    experts = "moe_modules: [\"model.layers.{*}.mlp.experts\"]\nexpert_parallel_size: ";
+  folder.write("one.yaml", layers);
+  folder.write("sp.yaml", layers + tensor);
+  folder.write("four.yaml", layers + "tensor_parallel_size: 4\n");
+  folder.write("ep4.yaml", layers + tensor + experts + "4\n");
+  folder.write("ring.yaml", layers + "tensor_parallel_size: 2\nring_attention_size: 2\n" + experts + "2\n");
+  std::string tied = kQwen2;
+  tied.replace(tied.find("false"), 5, "true");
+  folder.write("tied/config.json", tied);
+  const auto go_on = [&](const std::string& model, const Mesh& first, const std::vector<Mesh>& others) {
+    const Words saved = {"--train-iters",   "6", "--save",        model + ".out",
+                         "--save-interval", "3", "--ckpt-format", "torch_dcp"};
+    const std::vector<double> all =
+        losses(model + first.file + ".jsonl", words(first.file, first.ranks, model) + saved);
+    ASSERT_EQ(all.size(), 6U);
+    const std::vector<double> last(all.begin() + 3, all.end());
+    for (const Mesh& mesh : others) {
+      SCOPED_TRACE(model + " " + mesh.file);
+      expect_near(losses(fmt::format("{}.{}{}.jsonl", model, mesh.file, mesh.ranks),
+                         words(mesh.file, mesh.ranks, model) +
+                             Words{"--train-iters", "6", "--load", model + ".out", "--ckpt-step", "3"}),
+                  last);
+    }
+  };
+  go_on("tied/config.json", {"sp.yaml", 4}, {{"one.yaml", 1}, {"one.yaml", 2}, {"four.yaml", 4}, {"sp.yaml", 2}});
+  go_on("moe.yaml", {"ep4.yaml", 8}, {{"one.yaml", 1}, {"four.yaml", 4}, {"ring.yaml", 8}, {"ep4.yaml", 4}});
 }
 
 // Prompts and texts of lengths that the ranks do not divide.

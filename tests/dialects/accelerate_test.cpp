@@ -92,39 +92,47 @@ TEST(Accelerate, SizesOfParallelismMultiplyToTheRanks) {
 }
 
 TEST(Accelerate, MatricesAreShared) {
-  const auto text = [](const char* type, const std::string& sizes) {
-    return fmt::format("distributed_type: {}\nparallelism_config: {{{}}}\n", type, sizes);
+  const auto text = [](const std::string& sizes) {
+    return "distributed_type: FSDP\nfsdp_config: {fsdp_version: 2}\nparallelism_config: {" + sizes + "}\n";
   };
   const std::string two = "parallelism_config_tp_size: 2", shards = ", parallelism_config_dp_shard_size: ",
                     replicas = ", parallelism_config_dp_replicate_size: ";
-  const Translation file = read(text("FSDP", two + shards + "4"));
+  const Translation file = read(text(two + shards + "4"));
   EXPECT_THAT(file.refused, IsEmpty());
   EXPECT_EQ(key_in(file, "tensor_parallel_size"), "2");
   EXPECT_EQ(key_in(file, "sharding_size"), "4");
   EXPECT_EQ(key_in(file, "loss_parallel"), "false");
-  EXPECT_EQ(key_in(read(text("FSDP", two + shards + "2" + replicas + "2")), "sharding_size"), "2");
-  EXPECT_EQ(key_in(read(text("FSDP", two + shards + "2, parallelism_config_cp_size: 2")), "sharding_size"), "4");
-  EXPECT_THAT(refusal(text("FSDP", two + shards + "8")),
+  EXPECT_EQ(key_in(read(text(two + shards + "2" + replicas + "2")), "sharding_size"), "2");
+  EXPECT_EQ(key_in(read(text(two + shards + "2, parallelism_config_cp_size: 2")), "sharding_size"), "4");
+  EXPECT_EQ(key_in(read(text("parallelism_config_tp_size: 8")), "sharding_size"), "1");
+  EXPECT_THAT(refusal(text(two + shards + "8")),
               HasSubstr("dp_replicate_size 1 x dp_shard_size 8 x tp_size 2 is 16, and there are 8 ranks"));
-  EXPECT_THAT(refusal(text("FSDP", two + replicas + "4")),
+  EXPECT_THAT(refusal(text(two + replicas + "4")),
               HasSubstr("replicas of shards of one rank are not FSDP; write a dp_shard_size above 1"));
-  EXPECT_THAT(refusal(text("FSDP", "parallelism_config_tp_size: 0")), HasSubstr("use a whole number of at least 1"));
-  // Without FSDP: every rank keeps its parts whole.
-  const Translation plain = read(text("MULTI_GPU", "parallelism_config_tp_size: 8"));
-  EXPECT_EQ(key_in(plain, "tensor_parallel_size"), "8");
-  EXPECT_EQ(key_in(plain, "sharding_size"), "1");
-  EXPECT_EQ(key_in(read(text("MULTI_GPU", "parallelism_config_dp_replicate_size: 8")), "sharding_size"), "1");
-  EXPECT_EQ(key_in(read(text("MULTI_GPU", "")), "sharding_size"), "1");
-  EXPECT_THAT(refusal(text("MULTI_GPU", "parallelism_config_dp_shard_size: 8")),
-              HasSubstr("shards need distributed_type FSDP; write that, or 1"));
-  EXPECT_THAT(refusal(text("DEEPSPEED", two)), HasSubstr("write tensor_parallel.autotp_size in DeepSpeed's file"));
+  EXPECT_THAT(refusal(text("parallelism_config_tp_size: 0")), HasSubstr("use a whole number of at least 1"));
+  EXPECT_THAT(refusal(text("tp_size: 2")),
+              HasSubstr("parallelism_config.tp_size is 2; is not read there; write it with "
+                        "parallelism_config_ in front"));
+}
+
+TEST(Accelerate, ParallelismIsOfFsdp2) {
+  const std::string sizes = "parallelism_config: {parallelism_config_tp_size: 8}\n";
+  const std::string reason = "needs distributed_type FSDP and fsdp_version 2; write these, or remove it";
+  EXPECT_THAT(refusal("distributed_type: MULTI_GPU\n" + sizes), HasSubstr(reason));
+  EXPECT_THAT(refusal("distributed_type: FSDP\n" + sizes), HasSubstr(reason));
+  EXPECT_THAT(refusal("distributed_type: DEEPSPEED\n" + sizes),
+              HasSubstr("with DeepSpeed write tensor_parallel.autotp_size in DeepSpeed's file"));
+  EXPECT_EQ(key_in(read("distributed_type: MULTI_GPU\nparallelism_config: {}\n"), "sharding_size"), "1");
+  EXPECT_EQ(key_in(read("distributed_type: FSDP\nparallelism_config: {}\n"), "sharding_size"), "auto");
 }
 
 TEST(Accelerate, SizesThatDoNotFitInto64BitsAreRefused) {
   const std::string big = "1000000000000";
-  EXPECT_THAT(refusal("distributed_type: FSDP\nparallelism_config: {parallelism_config_dp_shard_size: " + big +
-                      ", parallelism_config_cp_size: " + big + ", parallelism_config_tp_size: " + big + "}\n"),
-              HasSubstr("and there are 8 ranks; make them equal"));
+  EXPECT_THAT(
+      refusal(
+          "distributed_type: FSDP\nfsdp_config: {fsdp_version: 2}\nparallelism_config: {parallelism_config_dp_shard_size: " +
+          big + ", parallelism_config_cp_size: " + big + ", parallelism_config_tp_size: " + big + "}\n"),
+      HasSubstr("and there are 8 ranks; make them equal"));
 }
 
 TEST(Transformers, KeysWithAndWithoutTheirPrefixAreTheSame) {
