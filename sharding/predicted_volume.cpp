@@ -8,6 +8,8 @@
 #include "engine/dist/context_attention.h"
 #include "sharding/expert/expert_module.h"
 #include "sharding/fully_shard.h"
+#include "sharding/selected_modules.h"
+#include "sharding/tensor/matrix_cutter.h"
 #include "sharding/tensor/share_matrices.h"
 
 namespace loom::sharding {
@@ -155,6 +157,26 @@ bool ends_early(std::span<const RecomputedModule> recomputed, std::string_view p
   });
 }
 
+bool is_trained(nn::Module& model, const nn::ParamSlot& slot) {
+  for (const FsdpState* state : FsdpState::collect(model)) {
+    if (state->group() == nullptr) continue;
+    for (const auto& param : state->group()->params()) {
+      if (std::ranges::find(param->home().slots, &slot) != param->home().slots.end()) return param->requires_grad();
+    }
+  }
+  return true;
+}
+
+// Whether backward gathers the input of a block's layers again: for a weight's gradient.
+bool gathers_again(nn::Module& model, const SharedMatrices& matrices, const std::string& block, std::int64_t hidden) {
+  if (!matrices.gathers_again) return false;
+  return std::ranges::any_of(matrices.colwise, [&](const std::string& path) {
+    if (parent_of(path) != block) return false;
+    nn::MatrixLayer& layer = matrix_at(model, path, "");
+    return layer.is_one_product() && inputs_of(layer) == hidden && is_trained(model, *layer.parts().front().slot);
+  });
+}
+
 // Of `exchanged` per forward and `back` in backward, in units of the part of a rank's hidden states that others have.
 struct TensorUnits {
   std::int64_t enter = 0, leave = 0, back = 0;
@@ -175,6 +197,7 @@ void add_tensor(const Exchanged& of, const TensorShares& shares, nn::Module& mod
   };
   const bool sequence = matrices.sequence_parallel;
   add_modules(shares.blocks, sequence ? TensorUnits{1, 1, 2} : TensorUnits{0, 2, 2});
+  for (const std::string& block : shares.blocks) add_units(gathers_again(model, matrices, block, table[1]) ? 1 : 0);
   if (!sequence) add_modules(matrices.tokens, {0, 1, 1});
   add_units(2);  // the embedding: summed; or scattered, and gathered in backward
   if (!matrices.head.empty()) {

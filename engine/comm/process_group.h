@@ -74,12 +74,17 @@ struct CommOptions {
   std::chrono::milliseconds timeout{std::chrono::minutes(10)};
 };
 
-// One piece of an all-gather: every rank's `bytes` at `shard` land at full + rank * bytes on every rank.
-// `shard` may be full + rank() * bytes (in place).
+// One piece of an all-gather: every rank's `bytes` at `shard` land at place_of(rank) on every rank.
+// `shard` may be place_of(rank()) (in place).
 struct GatherPart {
   const void* shard = nullptr;
   void* full = nullptr;
   std::size_t bytes = 0;
+  std::size_t stride = 0;  // from one rank's place to the next one's, at least `bytes`; 0: `bytes`
+
+  std::byte* place_of(int rank) const {
+    return static_cast<std::byte*>(full) + static_cast<std::size_t>(rank) * (stride == 0 ? bytes : stride);
+  }
 };
 
 // What a member sends to one member, and what it receives from one.

@@ -40,6 +40,8 @@ const Row kRows[] = {
     derived("parallelism.disable_loss_parallel", "false", "loss_parallel").written([](const Resolved& r) -> Said {
       return r.config.loss_parallel ? std::nullopt : Said("true");
     }),
+    derived("parallelism.enable_async_tensor_parallel", "false", "overlap_slices")
+        .written([](const Resolved& r) -> Said { return r.config.overlap_slices == 1 ? std::nullopt : Said("true"); }),
     refused("parallelism.enable_fsdp_symm_mem", "false", "symmetric memory is not built; write false"),
     derived("training.num_tokens_per_microbatch_per_dp_rank", "16384", "--micro-batch-size")
         .written([](const Resolved& r) -> Said {
@@ -139,9 +141,11 @@ std::int64_t derive_tensor(Reading& r) {
   const std::int64_t ranks = r.whole("parallelism.tensor_parallel_degree");
   if (ranks <= 1) return 1;
   constexpr std::string_view kSequence = "parallelism.enable_sequence_parallel",
-                             kLoss = "parallelism.disable_loss_parallel";
+                             kLoss = "parallelism.disable_loss_parallel",
+                             kAsync = "parallelism.enable_async_tensor_parallel";
   if (r.flag(kSequence)) r.set_key("sequence_parallel", "true", kSequence);
   if (r.flag(kLoss)) r.set_key("loss_parallel", "false", kLoss);
+  if (r.flag(kAsync)) r.set_key("overlap_slices", fmt::to_string(train::kMc2Slices), kAsync);
   return ranks;
 }
 

@@ -58,6 +58,43 @@ Exchange exchange_around(const Tensor& x, int distance, const Channel& channel, 
   return {"send_recv", device::CollectiveKind::kSendRecv, x.nbytes(), x.nbytes(), y, run};
 }
 
+Exchange gather_of_slice(const Tensor& part, const TokenSlices& slices, int slice, const Tensor& whole,
+                         const Channel& channel, const std::string& tag) {
+  const auto row_bytes = static_cast<std::size_t>(part.shape()[-1] * element_bytes(part.dtype()));
+  const std::int64_t own = slices.rows(slice) * static_cast<std::int64_t>(row_bytes);
+  const auto run = [from = part.raw(), to = whole.raw(), row_bytes, first = slices.begin(slice),
+                    segments = slices.segments(slice), ranks = channel.ranks, tag](comm::Lane lane) {
+    std::vector<comm::GatherPart> parts;
+    for (const TokenSlices::Segment& segment : segments) {
+      const auto row = static_cast<std::size_t>(first + segment.first);
+      parts.push_back({static_cast<const std::byte*>(from) + row * row_bytes,
+                       static_cast<std::byte*>(to) + static_cast<std::size_t>(segment.in_whole.begin) * row_bytes,
+                       static_cast<std::size_t>(segment.in_whole.rows) * row_bytes,
+                       static_cast<std::size_t>(segment.in_whole.stride) * row_bytes});
+    }
+    ranks->all_gather(lane, parts, tag);
+  };
+  return {"all_gather", device::CollectiveKind::kAllGather, own * channel.size(), own * (channel.size() - 1), whole,
+          run};
+}
+
+Exchange sum_of_slice(const Tensor& stack, const TokenSlices& slices, int slice, const Tensor& part,
+                      const Channel& channel, const std::string& tag) {
+  const std::int64_t width = part.shape()[-1], elems = slices.rows(slice) * width;
+  const std::int64_t own = elems * element_bytes(part.dtype());
+  const auto run = [from = stack.raw(), to = part.raw(), elems, skipped = slices.begin(slice) * width,
+                    dtype = part.dtype(), ranks = channel.ranks, tag](comm::Lane lane) {
+    auto* place = static_cast<std::byte*>(to) + skipped * element_bytes(dtype);
+    ranks->reduce_scatter(lane, from, place, elems, dtype, comm::ReduceOp::sum(), tag);
+  };
+  return {"reduce_scatter",
+          device::CollectiveKind::kReduceScatter,
+          own * channel.size(),
+          own * (channel.size() - 1),
+          part,
+          run};
+}
+
 ExchangeInFlight::ExchangeInFlight(Tensor sent, Exchange exchange, const Channel& channel, const std::string& tag)
     : sent_(std::move(sent)), received_(exchange.received) {
   std::function<void()> run;

@@ -1,7 +1,8 @@
 // An exchange between ranks that runs beside the compute stream's work until it is waited for. Private to engine/dist.
 //
 // Stream   the exchange stream, after what the compute stream was given so far; the lane is its own.
-// Bits     and bytes are those of shift() and all_to_all(), which run on the compute stream.
+// Bits     and bytes are those of shift(), all_to_all(), all_gather() and reduce_scatter(), which run on the compute
+//          stream.
 // Errors   of the exchange come from wait(). Without it the destructor waits, and drops them.
 // Threads  the rank's host thread.
 #pragma once
@@ -14,6 +15,7 @@
 #include "engine/device/issue_log.h"
 #include "engine/dist/channel.h"
 #include "engine/dist/operators.h"
+#include "engine/dist/token_slices.h"
 #include "engine/tensor/tensor.h"
 
 namespace loom::dist {
@@ -31,6 +33,13 @@ struct Exchange {
 // Of all_to_all() and shift(); 2 ranks or more.
 Exchange exchange_of_rows(const Tensor& x, const RowCounts& rows, const Channel& channel, const std::string& tag);
 Exchange exchange_around(const Tensor& x, int distance, const Channel& channel, const std::string& tag);
+
+// The slice of all ranks' parts, to its places in `whole`.
+Exchange gather_of_slice(const Tensor& part, const TokenSlices& slices, int slice, const Tensor& whole,
+                         const Channel& channel, const std::string& tag);
+// The sum over the ranks of the slice's stack, of which each gets its rows, to their places in `part`.
+Exchange sum_of_slice(const Tensor& stack, const TokenSlices& slices, int slice, const Tensor& part,
+                      const Channel& channel, const std::string& tag);
 
 class ExchangeInFlight {
  public:

@@ -17,6 +17,9 @@ namespace loom::dist {
 struct TensorRanks {
   Channel ranks;
   bool sequence_parallel = false;
+  // Of linear layers under sequence_parallel (sliced_products.h).
+  int slices = 1;
+  bool gathers_again = false;
 };
 
 struct TensorSlot {

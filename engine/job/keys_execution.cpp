@@ -31,6 +31,13 @@ void add_execution_keys(std::vector<Key>& table) {
           toggle<&Job::parallel, &Parallel::sequence_parallel>(
               "--sequence-parallel",
               "Cut hidden states between blocks along the sequence; as sequence_parallel of the file"),
+          toggle<&Job::parallel, &Parallel::use_ascend_mc2>(
+              "--use-ascend-mc2",
+              "Collectives of linear layers beside their products, in 4 slices; sets overlap_slices of the file"),
+          toggle<&Job::parallel, &Parallel::use_ascend_coc>(
+              "--use-ascend-coc", "The same in --coc-parallel-num slices; sets overlap_slices of the file"),
+          whole<&Job::parallel, &Parallel::coc_parallel_num>("--coc-parallel-num", 1,
+                                                             "Slices of --use-ascend-coc: 1, 2, 4 or 8"),
           whole<&Job::parallel, &Parallel::context_parallel_size>(
               "--context-parallel-size", 1,
               "Ranks that share a sequence; replaces ulysses_parallel_size and ring_attention_size of the file")

@@ -13,6 +13,10 @@ void add_foreign_keys(std::vector<Key>& table) {
       only(
           "--pipeline-model-parallel-size", "1",
           "FSDP2 does not go with pipeline stages; write 1, and let sharding_size in the file of --fsdp2-config-path split the model"),
+      refused(
+          "--coc-fused-kernel", Kind::kToggle,
+          "is a kernel of one product and its collective, which is not built; remove it, and write --coc-parallel-num 2, 4 or 8"),
+      only("--coc-mode", "-1", "forms of --use-ascend-coc are not built apart; write -1, or remove it"),
       taken("--enable-recompute-layers-per-pp-rank", Kind::kToggle),  // one pipeline stage: the same either way
       refused(
           "--recompute-in-bubble", Kind::kToggle,

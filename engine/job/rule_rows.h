@@ -6,6 +6,7 @@
 namespace loom::job {
 
 void add_model_rules(std::vector<Rule>& table);
+void add_parallel_rules(std::vector<Rule>& table);
 void add_objective_rules(std::vector<Rule>& table);
 void add_data_rules(std::vector<Rule>& table);
 void add_schedule_rules(std::vector<Rule>& table);

@@ -68,6 +68,7 @@ const std::vector<Rule>& rules() {
   static const std::vector<Rule> table = [] {
     std::vector<Rule> rows;
     add_model_rules(rows);
+    add_parallel_rules(rows);
     add_objective_rules(rows);
     add_data_rules(rows);
     add_schedule_rules(rows);

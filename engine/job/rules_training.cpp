@@ -55,6 +55,27 @@ void add_model_rules(std::vector<Rule>& table) {
   table.insert(table.end(), rows.begin(), rows.end());
 }
 
+void add_parallel_rules(std::vector<Rule>& table) {
+  const std::vector<Rule> rows{
+      {{"--use-ascend-mc2"},
+       [](const Job& job) { return job.parallel.use_ascend_coc; },
+       "--use-ascend-mc2 and --use-ascend-coc both choose the slices of a product; remove one of them"},
+      {{"--use-ascend-mc2", "--use-ascend-coc"},
+       [](const Job& job) { return !job.parallel.use_torch_fsdp2; },
+       "{flag} is of ranks that share matrices; add --use-torch-fsdp2, or remove it"},
+      {{"--coc-parallel-num"},
+       [](const Job& job) { return !job.parallel.use_ascend_coc; },
+       "{flag} is of --use-ascend-coc; add that, or remove it"},
+      {{"--coc-parallel-num"},
+       [](const Job& job) {
+         const int slices = job.parallel.coc_parallel_num;
+         return slices != 1 && slices != 2 && slices != 4 && slices != 8;
+       },
+       "--coc-parallel-num is {value}; use 1, 2, 4 or 8"},
+  };
+  table.insert(table.end(), rows.begin(), rows.end());
+}
+
 void add_objective_rules(std::vector<Rule>& table) {
   using objective::Stage;
   const std::vector<Rule> rows{

@@ -8,6 +8,16 @@
 
 namespace loom::nn {
 
+Tensor MatrixLayer::shared_product(const Tensor& x,
+                                   const std::function<Tensor(const Tensor& x, const Tensor& bias)>& run,
+                                   const std::optional<ops::LinearMatrix>& weight, const Tensor& bias) const {
+  const Tensor inside = bias_ == Bias::kOfProduct ? bias : Tensor{};
+  Product product{[&run, inside](const Tensor& rows) { return run(rows, inside); }, weight};
+  if (product.matrix) product.matrix->bias = inside;
+  const Tensor y = run_(x, product);
+  return bias.defined() && !inside.defined() ? ops::add(y, bias) : y;
+}
+
 Linear::Linear(std::int64_t in, std::int64_t out, bool with_bias, double init_std)
     : weight(register_parameter("weight", {out, in}, Init::normal(init_std))) {
   if (with_bias) bias = &register_parameter("bias", {out}, Init::zeros());
@@ -30,12 +40,11 @@ Value Linear::forward(const Args& args) {
     require(bias == nullptr, "a linear layer with a bias has no loss of its own");
     return loss_of(args, weight.value);
   }
-  if (is_shared()) {
-    const Tensor product =
-        shared_product(args.tensor(0), [this](const Tensor& x) { return ops::linear(x, weight.value); });
-    return bias == nullptr ? product : ops::add(product, bias->value);
-  }
-  return ops::linear(args.tensor(0), weight.value, bias == nullptr ? Tensor{} : bias->value);
+  const Tensor own_bias = bias == nullptr ? Tensor{} : bias->value;
+  if (!is_shared()) return ops::linear(args.tensor(0), weight.value, own_bias);
+  return shared_product(
+      args.tensor(0), [this](const Tensor& x, const Tensor& b) { return ops::linear(x, weight.value, b); },
+      ops::LinearMatrix{.weight = weight.value, .out_in = true}, own_bias);
 }
 
 Conv1D::Conv1D(std::int64_t in, std::int64_t out, double init_std)
@@ -43,11 +52,10 @@ Conv1D::Conv1D(std::int64_t in, std::int64_t out, double init_std)
       bias(register_parameter("bias", {out}, Init::zeros())) {}
 std::vector<MatrixLayer::Part> Conv1D::parts() { return {{&weight, 1, 0}, {&bias, 0}}; }
 Value Conv1D::forward(const Args& args) {
-  if (is_shared()) {
-    const auto product = [this](const Tensor& x) { return ops::linear_kn(x, weight.value, Tensor{}); };
-    return ops::add(shared_product(args.tensor(0), product), bias.value);
-  }
-  return ops::linear_kn(args.tensor(0), weight.value, bias.value);
+  if (!is_shared()) return ops::linear_kn(args.tensor(0), weight.value, bias.value);
+  return shared_product(
+      args.tensor(0), [this](const Tensor& x, const Tensor& b) { return ops::linear_kn(x, weight.value, b); },
+      ops::LinearMatrix{.weight = weight.value, .out_in = false}, bias.value);
 }
 
 Embedding::Embedding(std::int64_t vocab, std::int64_t dim, double init_std)

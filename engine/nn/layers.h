@@ -1,12 +1,14 @@
 // Layers: modules with parameters around one operator. Shapes and initial values as in torch.nn and Hugging Face.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "engine/nn/module.h"
+#include "engine/tensor/ops/linear_rows.h"
 
 namespace loom::nn {
 
@@ -19,19 +21,37 @@ class MatrixLayer : public Module {
     std::optional<int> outputs = {};
     std::optional<int> inputs = {};
   };
-  using Product = std::function<Tensor(const Tensor& x)>;
+  // What the layer computes of x before what the ranks compute is joined.
+  struct Product {
+    std::function<Tensor(const Tensor& x)> run;
+    // Where it is one product, which may be computed for some rows of x at a time.
+    std::optional<ops::LinearMatrix> matrix = {};
+
+    Tensor operator()(const Tensor& x) const { return run(x); }
+  };
+  using RunProduct = std::function<Tensor(const Tensor& x, const Product& product)>;
+  enum class Bias : std::uint8_t { kOfProduct, kAfterIt };
 
   // The matrix first.
   virtual std::vector<Part> parts() = 0;
-  // `run` calls `product`, which is the layer's without bias, and joins what the ranks compute of it.
-  void run_product_by(std::function<Tensor(const Tensor& x, const Product& product)> run) { run_ = std::move(run); }
+  // Whether it has a Product::matrix.
+  virtual bool is_one_product() const { return true; }
+  // `run` calls `product`, or computes what it does, and joins what the ranks compute of it.
+  void run_product_by(RunProduct run, Bias bias = Bias::kAfterIt) {
+    run_ = std::move(run);
+    bias_ = bias;
+  }
 
  protected:
   bool is_shared() const { return run_ != nullptr; }
-  Tensor shared_product(const Tensor& x, const Product& product) const { return run_(x, product); }
+  // Of a shared layer: `run` computes the product with the given bias, which may be undefined. `weight` is the matrix
+  // where that is one product.
+  Tensor shared_product(const Tensor& x, const std::function<Tensor(const Tensor& x, const Tensor& bias)>& run,
+                        const std::optional<ops::LinearMatrix>& weight, const Tensor& bias) const;
 
  private:
-  std::function<Tensor(const Tensor& x, const Product& product)> run_;
+  RunProduct run_;
+  Bias bias_ = Bias::kAfterIt;
 };
 
 // y = x . weight^T + bias; weight [out, in].

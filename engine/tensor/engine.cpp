@@ -3,6 +3,7 @@
 #include <queue>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 
 #include "engine/core/error.h"
 #include "engine/kernels/fused.h"
@@ -54,6 +55,13 @@ class Backward final : public GradientSums {
     if (!sum.is_owned_by(1)) return {};
     is_added_[input] = true;
     return sum;
+  }
+
+  Tensor take_away(std::size_t input) override {
+    const Edge& edge = running_->edges.at(input);
+    const auto found = buffers_.find(edge.node.get());
+    if (found == buffers_.end() || found->second.size() <= static_cast<std::size_t>(edge.output)) return {};
+    return std::exchange(found->second[static_cast<std::size_t>(edge.output)], {});
   }
 
  private:
@@ -197,6 +205,12 @@ Tensor add_gradient_to(std::size_t input, const Tensor& gradient) {
   const TapeState& state = TapeState::current();
   require(!state.tasks.empty(), "a gradient is added outside backward");
   return state.tasks.back().sums->take(input, gradient);
+}
+
+Tensor take_gradient_sum(std::size_t input) {
+  const TapeState& state = TapeState::current();
+  require(!state.tasks.empty(), "a gradient sum is taken outside backward");
+  return state.tasks.back().sums->take_away(input);
 }
 
 bool in_backward() { return !TapeState::current().tasks.empty(); }

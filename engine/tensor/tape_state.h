@@ -16,6 +16,8 @@ class GradientSums {
   virtual ~GradientSums() = default;
   // add_gradient_to() of the node that runs.
   virtual Tensor take(std::size_t input, const Tensor& gradient) = 0;
+  // take_gradient_sum() of it.
+  virtual Tensor take_away(std::size_t input) = 0;
 };
 
 struct GraphTask {

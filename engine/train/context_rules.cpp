@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "engine/core/error.h"
+#include "engine/core/rounding.h"
 #include "engine/data/split_sequences.h"
 #include "engine/data/token_batches.h"
 
@@ -12,9 +13,24 @@ namespace {
 
 int token_cuts(const TrainingInputs& inputs) { return inputs.fsdp2 ? inputs.fsdp2->matrices.token_cuts() : 1; }
 
+// Of rows of one length.
+void check_slices(const TrainSections& arguments, const TrainingInputs& inputs) {
+  if (!inputs.fsdp2 || inputs.fsdp2->matrices.slices == 1) return;
+  if (objective::row_of(arguments.objective.stage).forward != objective::Forward::kNextToken) return;
+  const sharding::SharedMatrices& matrices = inputs.fsdp2->matrices;
+  const std::int64_t ranks = std::int64_t{inputs.dims.degrees().cp} * matrices.ranks;
+  const std::int64_t tokens = ceil_div(std::int64_t{arguments.data.seq_length}, ranks);
+  if (tokens % matrices.slices == 0) return;
+  config_error(
+      "{}: overlap_slices is {}, but a rank has {} tokens of --seq-length {} between its blocks; use a number that "
+      "divides {}",
+      matrices.slices_mark, matrices.slices, tokens, arguments.data.seq_length, tokens);
+}
+
 }  // namespace
 
 void split_sequences(const TrainSections& arguments, TrainingInputs& inputs) {
+  check_slices(arguments, inputs);
   data::DataLoaders& loaders = inputs.objective.loaders;
   if (inputs.dims.degrees().cp == 1) {
     if (const int cuts = token_cuts(inputs); cuts > 1) {

@@ -19,10 +19,16 @@ void share_matrices(const ParallelOptions& options, sharding::Fsdp2Config& confi
     config.tensor_parallel_size = ranks;
     place(config, "tensor_parallel_size", fmt::format("--tensor-model-parallel-size {}", ranks));
   }
-  // Megatron's scripts write it beside one rank too.
-  if (!options.sequence_parallel || config.tensor_parallel_size == 1) return;
-  config.sequence_parallel = true;
-  place(config, "sequence_parallel", "--sequence-parallel");
+  // Megatron's scripts write these beside one rank too.
+  if (config.tensor_parallel_size == 1) return;
+  if (options.sequence_parallel) {
+    config.sequence_parallel = true;
+    place(config, "sequence_parallel", "--sequence-parallel");
+  }
+  if (!options.use_ascend_mc2 && !options.use_ascend_coc) return;
+  config.overlap_slices = options.use_ascend_mc2 ? kMc2Slices : options.coc_parallel_num;
+  place(config, "overlap_slices",
+        options.use_ascend_mc2 ? "--use-ascend-mc2" : fmt::format("--coc-parallel-num {}", options.coc_parallel_num));
 }
 
 void dispatch_tokens(const ParallelOptions& options, sharding::Fsdp2Config& config) {

@@ -26,6 +26,9 @@ enum class ContextParallelAlgo : std::uint8_t {
   kKvAllGather,
 };
 
+// Slices of tools that have a switch and no number.
+inline constexpr int kMc2Slices = 4;
+
 struct ParallelOptions {
   bool use_torch_fsdp2 = false;
   std::optional<std::filesystem::path> fsdp2_config_path;  // without use_torch_fsdp2, none
@@ -40,6 +43,10 @@ struct ParallelOptions {
   int ulysses_degree_in_cp = 0;
   int tensor_model_parallel_size = 0;  // replaces tensor_parallel_size of that file; 0: not given
   bool sequence_parallel = false;
+  // Set overlap_slices of that file: to kMc2Slices, or to coc_parallel_num.
+  bool use_ascend_mc2 = false;
+  bool use_ascend_coc = false;
+  int coc_parallel_num = 1;
   // Replace the keys of that file with these names; none and false: not given.
   std::optional<sharding::TokenDispatcher> moe_token_dispatcher_type;
   bool moe_shared_expert_overlap = false;

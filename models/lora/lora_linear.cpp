@@ -77,8 +77,8 @@ Tensor LoraLinear::product(const Tensor& x, const Tensor& own_bias) const {
 nn::Value LoraLinear::forward(const nn::Args& args) {
   const Tensor own_bias = bias == nullptr ? Tensor{} : bias->value;
   if (!is_shared()) return product(args.tensor(0), own_bias);
-  const Tensor y = shared_product(args.tensor(0), [this](const Tensor& x) { return product(x, {}); });
-  return own_bias.defined() ? ops::add(y, own_bias) : y;
+  return shared_product(
+      args.tensor(0), [this](const Tensor& x, const Tensor& b) { return product(x, b); }, std::nullopt, own_bias);
 }
 
 }  // namespace loom::models

@@ -51,6 +51,7 @@ class LoraLinear final : public nn::MatrixLayer {
   LoraMatrix& lora_a() { return *lora_a_; }
   LoraMatrix& lora_b() { return *lora_b_; }
   std::vector<Part> parts() override;
+  bool is_one_product() const override { return false; }
 
  protected:
   nn::Value forward(const nn::Args& args) override;

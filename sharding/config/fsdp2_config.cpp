@@ -127,9 +127,18 @@ void check_tensor(const Fsdp2Config& config, int world_size) {
     config_error("{}: tensor_parallel_size is {}, but {}; use {}", config.value_mark("tensor_parallel_size").text(),
                  config.tensor_parallel_size, running(world_size), alternatives(divisors(world_size)));
   }
-  if (!config.sequence_parallel || config.tensor_parallel_size > 1) return;
-  config_error("{}: sequence_parallel is true, but tensor_parallel_size is 1; use 2 or more, or remove the key",
-               config.value_mark("sequence_parallel").text());
+  if (config.sequence_parallel && config.tensor_parallel_size == 1) {
+    config_error("{}: sequence_parallel is true, but tensor_parallel_size is 1; use 2 or more, or remove the key",
+                 config.value_mark("sequence_parallel").text());
+  }
+  if (config.sequence_parallel) return;
+  for (const auto& [key, text] :
+       {std::pair{"overlap_slices", config.overlap_slices > 1 ? fmt::to_string(config.overlap_slices) : ""},
+        {"regather_colwise_input", config.regather_colwise_input ? "true" : ""}}) {
+    if (text.empty()) continue;
+    config_error("{}: {} is {}, but sequence_parallel is false; write sequence_parallel: true, or remove the key",
+                 config.value_mark(key).text(), key, text);
+  }
 }
 
 // One of the axes that share a sequence, for messages: that which the file gives.

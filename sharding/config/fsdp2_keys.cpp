@@ -210,6 +210,8 @@ constexpr std::array kKeys = {
     row<&C::ring_rotate_method, read_rotate_method>("ring_rotate_method"),
     row<&C::tensor_parallel_size, read_int<1>>("tensor_parallel_size"),
     row<&C::sequence_parallel, read_bool>("sequence_parallel"),
+    row<&C::overlap_slices, read_int<1>>("overlap_slices"),
+    row<&C::regather_colwise_input, read_bool>("regather_colwise_input"),
     row<&C::loss_parallel, read_bool>("loss_parallel"),
     list_row<&C::colwise_parallel, read_optional_patterns>(
         "colwise_parallel", [](const E& e) { return texts_of(e.config.colwise_parallel); }),

@@ -1,10 +1,12 @@
 #include "sharding/tensor/share_matrices.h"
 
-#include <set>
+#include <algorithm>
+#include <map>
 #include <utility>
 
 #include "engine/core/rounding.h"
 #include "engine/dist/operators.h"
+#include "engine/dist/sliced_products.h"
 #include "engine/dist/tensor_slot.h"
 #include "engine/dist/vocabulary.h"
 #include "engine/nn/layers.h"
@@ -26,6 +28,58 @@ void take_whole_input(nn::Module& module, const dist::TensorRanks& shared, const
     args.positional[0] = shared.sequence_parallel ? dist::all_gather(x, 1, shared.ranks, path)
                                                   : dist::with_summed_gradient(x, shared.ranks, path);
     return inner(std::move(args));
+  });
+}
+
+// What a block's layers read while it runs.
+struct InputOfBlock {
+  std::shared_ptr<dist::GatheredInput> now;
+};
+
+class Running {
+ public:
+  Running(InputOfBlock& block, std::shared_ptr<dist::GatheredInput> input)
+      : block_(block), outer_(std::exchange(block.now, std::move(input))) {}
+  ~Running() { block_.now = std::move(outer_); }
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
+
+ private:
+  InputOfBlock& block_;
+  std::shared_ptr<dist::GatheredInput> outer_;
+};
+
+// The first argument of a block, gathered beside the product of the layer that reads it first: the modules below wait
+// until it is whole, unless they are such a layer.
+void gather_beside_products(nn::Module& block, const std::vector<nn::MatrixLayer*>& layers,
+                            const dist::TensorRanks& shared, const std::string& path) {
+  const auto input = std::make_shared<InputOfBlock>();
+  const auto is_layer = [&](nn::Module* module) { return std::ranges::find(layers, module) != layers.end(); };
+  for (auto& [below, module] : block.named_modules()) {
+    if (module == &block || is_layer(module)) continue;
+    module->wrap_call([input](const nn::Module::Run& inner, Args args) {
+      if (input->now != nullptr) input->now->wait();
+      return inner(std::move(args));
+    });
+  }
+  for (nn::MatrixLayer* layer : layers) {
+    layer->run_product_by(
+        [input](const Tensor& x, const nn::MatrixLayer::Product& product) {
+          if (input->now == nullptr) return product(x);
+          if (product.matrix && input->now->is_input(x)) return input->now->product(*product.matrix);
+          input->now->wait();
+          return product(x);
+        },
+        nn::MatrixLayer::Bias::kOfProduct);
+  }
+  block.wrap_call([input, shared, path](const nn::Module::Run& inner, Args args) {
+    const auto gathered = std::make_shared<dist::GatheredInput>(
+        args.tensor(0), dist::GatheredInput::Options{shared.slices, shared.gathers_again}, shared.ranks, path);
+    args.positional[0] = gathered->whole();
+    const Running running(*input, gathered);
+    Value result = inner(std::move(args));
+    gathered->wait();
+    return result;
   });
 }
 
@@ -116,31 +170,38 @@ void share_output(nn::Module& model, const SharedMatrices& matrices, const dist:
 
 void share_matrices(nn::Module& model, const SharedMatrices& matrices, const std::vector<std::string>& expert_paths,
                     const comm::Axis& axis) {
-  const auto shared =
-      std::make_shared<const dist::TensorRanks>(dist::TensorRanks{{axis.shared_group()}, matrices.sequence_parallel});
+  const auto shared = std::make_shared<const dist::TensorRanks>(
+      dist::TensorRanks{{axis.shared_group()}, matrices.sequence_parallel, matrices.slices, matrices.gathers_again});
   MatrixCutter cutter(model, matrices, axis);
-  std::set<std::string> blocks;
+  std::map<std::string, std::vector<nn::MatrixLayer*>> blocks;
   for (const std::string& path : matrices.colwise) {
     cutter.cut_outputs(path);
-    blocks.insert(parent_of(path));
+    blocks[parent_of(path)].push_back(&matrix_at(model, path, ""));
   }
   for (const std::string& path : matrices.rowwise) {
     cutter.cut_inputs(path);
     matrix_at(model, path, "").run_product_by([shared, path](const Tensor& x, const nn::MatrixLayer::Product& product) {
-      return summed(product(x), *shared, path);
+      if (shared->slices == 1 || !product.matrix) return summed(product(x), *shared, path);
+      return dist::product_and_sum(x, *product.matrix, shared->slices, shared->ranks, path);
     });
   }
-  for (const std::string& path : blocks) take_whole_input(*model.find(path), *shared, path);
+  const bool beside = matrices.slices > 1 || matrices.gathers_again;
+  for (const auto& [path, layers] : blocks) {
+    beside ? gather_beside_products(*model.find(path), layers, *shared, path)
+           : take_whole_input(*model.find(path), *shared, path);
+  }
   for (const std::string& path : matrices.tokens) share_tokens(*model.find(path), *shared, path);
   auto& embedding = dynamic_cast<nn::Embedding&>(*model.find(matrices.embedding));
   cutter.cut_rows(embedding.weight);
   share_vocabulary(embedding, *shared, matrices.embedding);
   share_output(model, matrices, *shared, cutter);
-  std::vector<std::string> partial(blocks.begin(), blocks.end());
+  std::vector<std::string> partial;
+  for (const auto& [path, layers] : blocks) partial.push_back(path);
+  const std::vector<std::string> block_paths = partial;
   partial.insert(partial.end(), matrices.tokens.begin(), matrices.tokens.end());
   auto shares = std::make_shared<TensorShares>(cutter.shares(partial, expert_paths));
   shares->matrices = matrices;
-  shares->blocks.assign(blocks.begin(), blocks.end());
+  shares->blocks = block_paths;
   model.attach(std::move(shares));
   if (matrices.loss_parallel && matrices.head.empty()) model.attach(std::make_shared<nn::OwnLoss>());
   for (auto& [path, module] : model.named_modules()) {

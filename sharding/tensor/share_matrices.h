@@ -6,6 +6,9 @@
 // Forward     a block's input is whole on all ranks, or gathered along the sequence; what rowwise layers give is
 //             all-reduced, or reduce-scattered along the sequence. The embedding has some ids of the vocabulary, the
 //             output layer too: with loss_parallel the cross-entropy is computed on parts of the logits.
+// Overlap     with overlap_slices collectives of linear layers run beside their products; with regather_colwise_input
+//             colwise layers keep a rank's part of their input (dist/sliced_products.h). The output layer's input is
+//             gathered at once, and so is that of adapters, and of layers that are groups of FSDP themselves.
 // Gradients   of parameters that are not cut and see a part of the work (norms on parts of a sequence, norms of a
 //             rank's heads, routers, copies of key/value heads) are partial: sum_partial_gradients() adds them up once
 //             a step.
@@ -33,6 +36,9 @@ struct SharedMatrices {
   int ranks = 1;
   bool sequence_parallel = false;
   bool loss_parallel = true;
+  int slices = 1;              // of the collectives of linear layers
+  std::string slices_mark;     // where the file says it
+  bool gathers_again = false;  // the input of colwise layers, in backward
   std::vector<std::string> colwise, rowwise, tokens;
   std::vector<JoinedMatrices> joined;   // of these layers, by path
   std::string embedding, output, head;  // paths; one of the last two is empty

@@ -68,6 +68,21 @@ void check_output(const nn::Module& output, const SharedMatrices& matrices, cons
                output.type_name() == "LoraLinear" ? "the modules with adapters" : "the plan");
 }
 
+// A layer that is recomputed alone keeps its whole input for that.
+void check_recompute(const SharedMatrices& matrices, const Fsdp2Config& config, PathsOfPlan& paths) {
+  if (!matrices.gathers_again || config.recompute_modules.empty()) return;
+  for (const std::string& recomputed : paths.of(config.recompute_modules, {})) {
+    for (const std::string& path : matrices.colwise) {
+      const bool is_alone = config.recompute_children ? parent_of(path) == recomputed : path == recomputed;
+      if (!is_alone) continue;
+      config_error(
+          "{}: regather_colwise_input is true, but '{}' is recomputed by itself and keeps its whole input; recompute "
+          "the block around it, or remove the key",
+          config.value_mark("regather_colwise_input").text(), path);
+    }
+  }
+}
+
 }  // namespace
 
 SharedMatrices shared_matrices(nn::Module& model, const Fsdp2Config& config) {
@@ -75,6 +90,9 @@ SharedMatrices shared_matrices(nn::Module& model, const Fsdp2Config& config) {
   matrices.ranks = config.tensor_parallel_size;
   matrices.sequence_parallel = config.sequence_parallel;
   matrices.loss_parallel = config.loss_parallel;
+  matrices.slices = config.overlap_slices;
+  matrices.slices_mark = config.value_mark("overlap_slices").text();
+  matrices.gathers_again = config.regather_colwise_input;
   if (matrices.ranks == 1) return matrices;
   const std::string where = config.value_mark("tensor_parallel_size").text();
   const auto plan = model.attachment<TensorPlan>();
@@ -93,6 +111,7 @@ SharedMatrices shared_matrices(nn::Module& model, const Fsdp2Config& config) {
   matrices.head = plan->head;
   for (const std::string& path : matrices.colwise) check_outputs(model, path, matrices, where);
   for (const std::string& path : matrices.rowwise) check_inputs(model, path, matrices, where);
+  check_recompute(matrices, config, paths);
   check_vocabulary(model, matrices, where);
   if (matrices.head.empty()) check_output(*model.find(matrices.output), matrices, where);
   return matrices;

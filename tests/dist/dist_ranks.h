@@ -17,12 +17,13 @@ namespace loom::test {
 struct DistOptions {
   bool dry_run = false;
   std::chrono::milliseconds timeout{std::chrono::seconds(60)};
+  device::ExecutorKind executor = device::ExecutorKind::kInline;
 };
 
 inline void run_dist(int ranks, const std::function<void(const dist::Channel&, comm::World&)>& main,
                      const DistOptions& options = {}) {
   launch::run_ranks(ranks, {options.timeout}, [&](RankContext& context, comm::World& world) {
-    device::Device::install(context, {.dry_run = options.dry_run});
+    device::Device::install(context, {.executor = options.executor, .dry_run = options.dry_run});
     main(dist::Channel{world.everyone("ep")}, world);
   });
 }

@@ -33,8 +33,7 @@ class InProcessGroup final : public ProcessGroup, public PeerReduction {
         const int peer = (rank() + turn) % size();  // all start at different memory
         const std::span<const GatherPart> theirs = meeting.offer(rank(), peer).parts;
         for (std::size_t i = 0; i < parts.size(); ++i) {
-          const std::size_t bytes = parts[i].bytes;
-          copy_between_ranks(at(parts[i].full, static_cast<std::size_t>(peer) * bytes), theirs[i].shard, bytes);
+          copy_between_ranks(parts[i].place_of(peer), theirs[i].shard, parts[i].bytes);
         }
       }
     });

@@ -205,15 +205,14 @@ void MpiGroup::all_gather(Lane lane, std::span<const GatherPart> parts, std::str
     const int from = peer_at(size() - turn);
     for (const GatherPart& part : parts) {
       sends.push_back(send_to(world_rank(to), part.shard, part.bytes));
-      receives.push_back(
-          receive_from(world_rank(from), at(part.full, static_cast<std::size_t>(from) * part.bytes), part.bytes));
+      receives.push_back(receive_from(world_rank(from), part.place_of(from), part.bytes));
     }
   }
   const auto sent = exchange.start(std::move(sends));
   exchange.agree();
   const auto received = exchange.start(std::move(receives));
   for (const GatherPart& part : parts) {
-    std::byte* own = at(part.full, static_cast<std::size_t>(rank()) * part.bytes);
+    std::byte* own = part.place_of(rank());
     if (own != part.shard && part.bytes > 0) std::memcpy(own, part.shard, part.bytes);
   }
   exchange.wait(*received);

@@ -17,10 +17,7 @@ class SimulatedGroup final : public ProcessGroup {
   void all_gather(Lane, std::span<const GatherPart> parts, std::string_view) override {
     for (const GatherPart& part : parts) {
       if (part.shard == nullptr || part.full == nullptr) continue;
-      auto* full = static_cast<std::byte*>(part.full);
-      for (int peer = 0; peer < size(); ++peer) {
-        std::memmove(full + static_cast<std::size_t>(peer) * part.bytes, part.shard, part.bytes);
-      }
+      for (int peer = 0; peer < size(); ++peer) std::memmove(part.place_of(peer), part.shard, part.bytes);
     }
   }
 

@@ -7,6 +7,7 @@
 #include "engine/tensor/ops.h"
 #include "engine/tensor/ops/composed.h"
 #include "engine/tensor/ops/decoding.h"
+#include "engine/tensor/ops/linear_rows.h"
 #include "engine/tensor/ops/products.h"
 #include "engine/tensor/ops/support.h"
 
@@ -32,13 +33,6 @@ void run_gemm(std::string_view name, kernels::Gemm op, const Tensor& a, const Te
     }
     kernels::gemm(op, a.raw(), b.raw(), c.raw());
   });
-}
-
-Tensor bias_gradient(const Tensor& dy) {
-  Tensor db = Tensor::empty({dy.shape()[-1]}, dy.dtype());
-  launch("bias_grad", pass_cost(static_cast<double>(dy.numel()), {dy}, {db}),
-         [&] { kernels::column_sum(dy.dtype(), row_count(dy), dy.shape()[-1], dy.raw(), db.raw()); });
-  return db;
 }
 
 // out_in: the weight is [N, K] (torch.nn.Linear), else [K, N] (Conv1D).
@@ -74,14 +68,7 @@ Tensor linear_op(const Tensor& x, const Tensor& weight, const Tensor& bias, bool
           run_gemm("linear_dx", {.m = m, .n = k, .k = n, .transpose_b = !out_in}, dy, w, result[0],
                    {.add_to = autograd::add_gradient_to(0, result[0])});
         }
-        if (needs[1]) {
-          result[1] = Tensor::empty(out_in ? Shape{n, k} : Shape{k, n}, dy.dtype());
-          if (out_in) {
-            run_gemm("linear_dw", {.m = n, .n = k, .k = m, .transpose_a = true}, dy, x, result[1]);
-          } else {
-            run_gemm("linear_dw", {.m = k, .n = n, .k = m, .transpose_a = true}, x, dy, result[1]);
-          }
-        }
+        if (needs[1]) result[1] = linear_dw(x, dy, out_in);
         if (needs[2]) result[2] = bias_gradient(dy);
         return result;
       });

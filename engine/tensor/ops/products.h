@@ -14,7 +14,7 @@ inline Cost gemm_cost(const kernels::Gemm& op, std::int64_t batch, const Tensor&
                             static_cast<double>(op.k),
                         {a, b}, {c});
   cost.unit = device::Unit::kMatrix;
-  cost.dtype = a.dtype();
+  cost.dtype = b.dtype();
   cost.batch = batch;
   cost.m = op.m;
   cost.n = op.n;
