@@ -108,7 +108,6 @@ class Sweeper {
   struct Mesh {
     Degrees degrees;
     double ns_per_token = 0;
-    PlanChoice choice;
   };
 
   // False where it does not fit.
@@ -181,7 +180,7 @@ class Sweeper {
     ++result_.meshes_that_fit;
     Degrees mesh = degrees(best->choice);
     mesh.dp_shard = mesh.dp_replicate = 1;
-    meshes_.push_back({mesh, best->ns_per_token, best->choice});
+    meshes_.push_back({mesh, best->ns_per_token});
     take(combination);
   }
 

@@ -422,15 +422,19 @@ TEST(Plan, ShowsItsSweep) {
   const ProgramFolder folder;
   const Outcome outcome = folder.run(kPlanned + Words{"--sweep", "--json", "plan.json", "--report", "plan.html"});
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
-  const ordered_json sweep = ordered_json::parse(folder.read("plan.json")).at("sweep");
+  const ordered_json plan = ordered_json::parse(folder.read("plan.json")), sweep = plan.at("sweep");
   const Seen seen = open(folder, "plan.html");
   EXPECT_THAT(seen.console, IsEmpty());
   EXPECT_EQ(seen.page.at("sweep"), sweep);
+  EXPECT_THAT(seen.probe.at("headings"), IsSupersetOf({"Best meshes", "Sweep", "Left out of the sweep"}));
+  EXPECT_THAT(keys_of(seen.probe.at("figures")), IsSupersetOf(number_keys(without(plan, {"sweep"}))));
   expect_figures_of(seen.page, seen.probe.at("figures"));
   const std::string last = fmt::format("/sweep/{}/", sweep.size() - 1);
   EXPECT_THAT(keys_of(seen.probe.at("figures")),
               IsSupersetOf({last + "change", last + "time/step_ns", last + "throughput/tokens_per_s_per_device",
-                            last + "memory/peak_reserved_bytes", last + "memory/cache_flushes"}));
+                            last + "memory/peak_reserved_bytes", last + "memory/cache_flushes", last + "degrees/tp",
+                            last + "degrees/dp_shard"}));
+  EXPECT_THAT(seen.probe.at("wide"), IsEmpty()) << "at 400 px";
 }
 
 // A plan that does not fit is shown with what would help.

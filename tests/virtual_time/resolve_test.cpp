@@ -130,6 +130,26 @@ TEST(VirtualTime, OnlyTheLastReduceScatterIsExposed) {
   EXPECT_EQ(break_down(made.recording(), times.ranks[0], 0, times.end_ns).exposed_comm_ns, 20);
 }
 
+// A gather of 40 beside a kernel of 10 that nothing waits for, then a reduction of 20, and one of 10 beside its last 5.
+TEST(VirtualTime, ExposedCollectivesCountForTheirAxes) {
+  HandMade made;
+  made.gather(40, kPair);
+  made.compute(10);
+  const VirtualTimes times = resolve_one(made);
+  device::Recording recording = made.recording();
+  RankTimes rank = times.ranks[0];
+  recording.texts.insert(recording.texts.end(), {"dp_shard", "tp"});
+  const auto named = static_cast<std::int32_t>(recording.texts.size());
+  recording.entries[0].axis = named - 2;
+  device::Entry reduction = recording.entries[0];
+  reduction.axis = named - 1;
+  recording.entries.insert(recording.entries.end(), {reduction, recording.entries[0]});
+  rank.entries.insert(rank.entries.end(), {EntryTime{40, 40, 60}, EntryTime{55, 55, 65}});
+  EXPECT_THAT(exposed_by_axis(recording, rank, 0, 65),
+              ElementsAre(AxisTime{"dp_shard", 40 - 10 + 5}, AxisTime{"tp", 20}));
+  EXPECT_EQ(break_down(recording, rank, 0, 65).exposed_comm_ns, 40 - 10 + 5 + 20);
+}
+
 // Dispatch 50 a kernel of 20: the device waits for the host. 3 * 50 + 20.
 TEST(VirtualTime, AHostThatIsSlowerThanTheDeviceDecides) {
   HandMade made;
