@@ -56,6 +56,109 @@ TEST_F(TensorParallel, TrainsAsWholeMatrices) {
   }
 }
 
+// Of Llama, Qwen3-MoE, DeepSeek-V3 and GPT-2.
+TEST_F(TensorParallel, SlicesBesideProductsHaveTheBitsOfWholeCollectives) {
+  const std::string layers = "sharding_size: auto\nsub_modules_to_wrap: [\"model.layers.{*}\"]\n";
+  const std::string blocks = "sharding_size: auto\nsub_modules_to_wrap: [\"transformer.h.{*}\"]\n";
+  for (const auto& [model, groups] :
+       {std::pair{"llama.yaml", layers}, {"moe.yaml", layers}, {"latent.yaml", layers}, {"gpt2.yaml", blocks}}) {
+    for (const int ranks : {2, 4}) {
+      const std::string shared =
+          groups + fmt::format("tensor_parallel_size: {}\nsequence_parallel: true\n", ranks == 2 ? 2 : 4);
+      folder.write("whole.yaml", shared);
+      const std::vector<double> whole = losses("whole.jsonl", words("whole.yaml", ranks, model) + kFour);
+      for (const char* more : {"overlap_slices: 2\n", "overlap_slices: 4\nregather_colwise_input: true\n",
+                               "regather_colwise_input: true\n"}) {
+        folder.write("sliced.yaml", shared + more);
+        for (const char* executor : {"inline", "threaded"}) {
+          SCOPED_TRACE(fmt::format("{} {} {} {}", model, ranks, more, executor));
+          EXPECT_EQ(
+              losses("sliced.jsonl", words("sliced.yaml", ranks, model) + kFour + Words{"--device-executor", executor}),
+              whole);
+        }
+      }
+    }
+  }
+}
+
+TEST_F(TensorParallel, SlicesGoWithRecomputeOffloadAdaptersAndFrozenLayers) {
+  const std::string shared = kSharding + "tensor_parallel_size: 2\nsequence_parallel: true\n";
+  const std::string sliced = "overlap_slices: 2\nregather_colwise_input: true\n";
+  for (const std::string& more :
+       {std::string("recompute_modules: [\"model.layers.{*}\"]\n"),
+        std::string("recompute_modules: [\"model.layers.{*}\"]\nuse_reentrant: false\n"),
+        std::string("recompute_modules: [\"model.layers.{*}\"]\nuse_reentrant: false\nrecompute_keep: selected_ops\n"),
+        std::string("recompute_modules: [\"model.layers.{*}.mlp\", \"model.layers.{*}.self_attn\"]\n"
+                    "use_reentrant: false\n"),
+        std::string("offload_to_cpu: true\n"), std::string("activation_offload_modules: [\"model.layers.{*}.mlp\"]\n"),
+        std::string("freeze: [\"model.layers.{*}.self_attn.q_proj\", \"model.layers.{*}.mlp\"]\n"),
+        std::string("chunk_mbs_modules: [\"model.layers.{*}\"]\n"), std::string("param_dtype: bf16\n")}) {
+    SCOPED_TRACE(more);
+    folder.write("whole.yaml", shared + more);
+    folder.write("sliced.yaml", shared + more + sliced);
+    const Words two = {"--micro-batch-size", "2"};
+    EXPECT_EQ(losses("sliced.jsonl", words("sliced.yaml", 4, "llama.yaml") + kFour + two),
+              losses("whole.jsonl", words("whole.yaml", 4, "llama.yaml") + kFour + two));
+  }
+  folder.write("whole.yaml", shared);
+  folder.write("sliced.yaml", shared + sliced);
+  const Words adapters = {"--lora-r", "4", "--lora-alpha", "8", "--lora-target-modules", "q_proj", "up_proj", "o_proj"};
+  const Words norms = {"--recompute-norm", "--recompute-activation-function"};
+  for (const Words& more : {adapters, norms}) {
+    SCOPED_TRACE(more.front());
+    EXPECT_EQ(losses("sliced.jsonl", words("sliced.yaml", 2, "llama.yaml") + kFour + more),
+              losses("whole.jsonl", words("whole.yaml", 2, "llama.yaml") + kFour + more));
+  }
+}
+
+// A layer that is a group of its own reads a whole input.
+TEST_F(TensorParallel, SlicesGoWithGroupsInsideABlock) {
+  const std::string shared =
+      "sharding_size: auto\nsub_modules_to_wrap: [\"model.layers.{*}.self_attn.q_proj\", \"model.layers.{*}.mlp\", "
+      "\"model.layers.{*}\"]\ntensor_parallel_size: 2\nsequence_parallel: true\n";
+  folder.write("whole.yaml", shared);
+  folder.write("sliced.yaml", shared + "overlap_slices: 4\n");
+  EXPECT_EQ(losses("sliced.jsonl", words("sliced.yaml", 4, "llama.yaml") + kFour),
+            losses("whole.jsonl", words("whole.yaml", 4, "llama.yaml") + kFour));
+}
+
+TEST_F(TensorParallel, FlagsOfMindSpeedChooseSlices) {
+  folder.write("sp.yaml", kSharding + "tensor_parallel_size: 2\nsequence_parallel: true\n");
+  const std::vector<double> whole = losses("sp.jsonl", words("sp.yaml", 2, "llama.yaml") + kFour);
+  const Words two = {"--tensor-model-parallel-size", "2", "--sequence-parallel"};
+  for (const Words& flags :
+       {Words{"--use-ascend-mc2"}, Words{"--use-ascend-coc", "--coc-parallel-num", "8", "--coc-mode", "-1"}}) {
+    EXPECT_EQ(losses("flags.jsonl", words("plain.yaml", 2, "llama.yaml") + kFour + two + flags), whole);
+  }
+  EXPECT_THAT(refused("", {"--tensor-model-parallel-size", "2", "--use-ascend-mc2"}),
+              HasSubstr("--use-ascend-mc2: overlap_slices is 4, but sequence_parallel is false; write "
+                        "sequence_parallel: true, or remove the key"));
+  EXPECT_THAT(refused("", two + Words{"--use-ascend-mc2", "--use-ascend-coc"}),
+              HasSubstr("--use-ascend-mc2 and --use-ascend-coc both choose the slices of a product; remove one"));
+  EXPECT_THAT(refused("", two + Words{"--coc-parallel-num", "2"}),
+              HasSubstr("--coc-parallel-num is of --use-ascend-coc; add that, or remove it"));
+  EXPECT_THAT(refused("", two + Words{"--use-ascend-coc", "--coc-parallel-num", "3"}),
+              HasSubstr("--coc-parallel-num is 3; use 1, 2, 4 or 8"));
+  EXPECT_THAT(refused("", two + Words{"--use-ascend-coc", "--coc-fused-kernel"}),
+              HasSubstr("--coc-fused-kernel is a kernel of one product and its collective, which is not built"));
+}
+
+TEST_F(TensorParallel, SlicesThatDoNotFitAreRefused) {
+  EXPECT_THAT(refused("tensor_parallel_size: 2\noverlap_slices: 2\n"),
+              HasSubstr("bad.yaml:4:17: overlap_slices is 2, but sequence_parallel is false; write sequence_parallel: "
+                        "true, or remove the key"));
+  EXPECT_THAT(refused("tensor_parallel_size: 2\nregather_colwise_input: true\n"),
+              HasSubstr("bad.yaml:4:25: regather_colwise_input is true, but sequence_parallel is false; write "
+                        "sequence_parallel: true, or remove the key"));
+  const std::string shared = "tensor_parallel_size: 2\nsequence_parallel: true\n";
+  EXPECT_THAT(refused(shared + "overlap_slices: 3\n"),
+              HasSubstr("bad.yaml:5:17: overlap_slices is 3, but a rank has 8 tokens of --seq-length 16 between its "
+                        "blocks; use a number that divides 8"));
+  EXPECT_THAT(refused(shared + "regather_colwise_input: true\nrecompute_modules: [\"model.layers.{*}.mlp.up_proj\"]\n"),
+              HasSubstr("bad.yaml:5:25: regather_colwise_input is true, but 'model.layers.0.mlp.up_proj' is recomputed "
+                        "by itself and keeps its whole input; recompute the block around it, or remove the key"));
+}
+
 TEST_F(TensorParallel, TheEmbeddingMayBeTheOutputLayer) {
   std::string tied = folder.read("llama.yaml");
   tied.replace(tied.find("embeddings: false"), 17, "embeddings: true");

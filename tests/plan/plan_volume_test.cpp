@@ -106,6 +106,20 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"Tensor", kShards + "tensor_parallel_size: 2\n", {"dp_shard", "tp"}, 2},
         Case{"TensorWithLogits", kShards + "tensor_parallel_size: 2\nloss_parallel: false\n", {"dp_shard", "tp"}, 2},
         Case{"Sequence", kShards + "tensor_parallel_size: 2\nsequence_parallel: true\n", {"dp_shard", "tp"}, 2},
+        Case{"Slices",
+             kShards + "tensor_parallel_size: 2\nsequence_parallel: true\noverlap_slices: 2\n",
+             {"dp_shard", "tp"},
+             2},
+        Case{"Regathered",
+             kShards + "tensor_parallel_size: 2\nsequence_parallel: true\noverlap_slices: 4\n"
+                       "regather_colwise_input: true\n",
+             {"dp_shard", "tp"},
+             2},
+        Case{"RegatheredOfFrozenLayers",
+             kShards + "tensor_parallel_size: 2\nsequence_parallel: true\nregather_colwise_input: true\n"
+                       "freeze: [\"model.layers.0.self_attn\"]\n",
+             {"dp_shard", "tp"},
+             2},
         Case{"Copies", "sharding_size: 1\ntensor_parallel_size: 4\n", {"tp", "tp_copies"}, 1},
         Case{"All", kShards + kSharedExperts + "ring_attention_size: 2\n", {"dp_shard", "efsdp", "ep", "ring"}, 2}),
     [](const auto& info) { return info.param.name; });

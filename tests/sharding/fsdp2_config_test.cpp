@@ -208,6 +208,8 @@ TEST(Fsdp2Keys, ValuesAreWrittenAsTheyAreRead) {
                                                      {"ring_rotate_method", "kvallgather"},
                                                      {"tensor_parallel_size", "2"},
                                                      {"sequence_parallel", "true"},
+                                                     {"overlap_slices", "2"},
+                                                     {"regather_colwise_input", "true"},
                                                      {"loss_parallel", "false"},
                                                      {"colwise_parallel", "[\"layers.{*}.q_proj\"]"},
                                                      {"rowwise_parallel", "[\"layers.{*}.o_proj\"]"},
@@ -468,7 +470,8 @@ INSTANTIATE_TEST_SUITE_P(
             "num_to_backward_prefetch, prefetch_order, chunk_mbs_modules, chunk_mbs, chunk_arg_indexs, chunk_kwarg_names, "
             "align_fsdp_param_groups, expert_parallel_size, reshard_local_experts, moe_modules, "
             "moe_token_dispatcher_type, moe_shared_expert_overlap, ulysses_parallel_size, "
-            "ring_attention_size, ring_rotate_method, tensor_parallel_size, sequence_parallel, loss_parallel, "
+            "ring_attention_size, ring_rotate_method, tensor_parallel_size, sequence_parallel, overlap_slices, "
+            "regather_colwise_input, loss_parallel, "
             "colwise_parallel, rowwise_parallel, freeze, lora"},
         Bad{"sharding_size: 2\nparam_dtype: bf16\nsharding_size: 2",
             "f.yaml:3:1: sharding_size is given again, first at line 1; keep one"},
