@@ -11,6 +11,7 @@
 #include "engine/core/dtype.h"
 #include "engine/core/shape.h"
 #include "sharding/fsdp_axes.h"
+#include "sharding/gather_layout.h"
 #include "sharding/reshard_after_forward.h"
 
 namespace loom::nn {
@@ -28,12 +29,6 @@ struct MixedPrecisionPolicy {
   std::optional<DType> reduce_dtype;  // gradient reduction; none: the gradient's dtype
   std::optional<DType> output_dtype;  // floating outputs of the wrapped module; none: unchanged
   bool cast_forward_inputs = true;    // floating inputs of the wrapped module to param_dtype
-};
-
-// How gathered parameters are laid out. The order of events is the same.
-enum class GatherLayout : std::uint8_t {
-  kBuffered,  // a gather buffer, then copied out: PyTorch's bytes
-  kFast,      // straight into the parameters, or the peers' own memory if ranks share it
 };
 
 // Shards, their gradients and (through nn::AdamW) the optimizer state are kept in host memory, Device::host_memory():

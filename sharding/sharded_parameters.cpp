@@ -1,6 +1,7 @@
 #include "sharding/sharded_parameters.h"
 
 #include "sharding/fsdp/fsdp_state.h"
+#include "sharding/streams.h"
 
 namespace loom::sharding {
 
@@ -10,7 +11,8 @@ nn::ShardedParameters sharded_parameters(nn::Module& root) {
     if (state->group() == nullptr) continue;
     const auto& ranks = state->group()->axes().shard.shared_group();
     for (const auto& param : state->group()->params()) {
-      found[param->sharded().id()] = {ranks, param->chunk().padded_rows, param->shape(), param->shard_dim()};
+      found[param->sharded().id()] = {ranks, param->chunk().padded_rows, param->shape(), param->shard_dim(),
+                                      kGatherStream};
     }
   }
   return found;

@@ -69,7 +69,7 @@ CachingAllocator::CachingAllocator(std::int64_t capacity_bytes, const AllocatorS
 CachingAllocator::~CachingAllocator() = default;
 
 CachingAllocator::Pool& CachingAllocator::pool(const Piece& piece) {
-  return pools_[static_cast<std::size_t>(piece.stream)][static_cast<std::size_t>(piece.life)][piece.small ? 1 : 0];
+  return pools_[piece.stream.place()][static_cast<std::size_t>(piece.life)][piece.small ? 1 : 0];
 }
 
 CachingAllocator::Piece* CachingAllocator::own(std::unique_ptr<Piece> piece) {
@@ -393,12 +393,10 @@ void CachingAllocator::unmap(Piece* piece) {
 std::vector<PoolStats> CachingAllocator::pools() const {
   const bool by_life = settings_.pools == PoolRule::kByLife;
   std::vector<PoolStats> all(by_life ? kLifeClasses : kStreams);
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    all[i].pool = by_life ? name(static_cast<LifeClass>(i)) : name(static_cast<StreamId>(i));
-  }
   for (const auto& [piece, owner] : pieces_) {
     if (!piece->mapped) continue;
-    PoolStats& pool = all[by_life ? static_cast<std::size_t>(piece->life) : static_cast<std::size_t>(piece->stream)];
+    PoolStats& pool = all[by_life ? static_cast<std::size_t>(piece->life) : piece->stream.place()];
+    pool.pool = by_life ? name(piece->life) : piece->stream.name();
     pool.reserved_bytes += piece->bytes;
     if (piece->allocated) {
       pool.allocated_bytes += piece->bytes;

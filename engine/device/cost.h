@@ -23,22 +23,39 @@ enum class Unit : std::uint8_t {
   kLink,       // collectives
 };
 
-// The kind of work, if code depends on it; names are for people.
-enum class WorkKind : std::uint8_t {
-  kOther,
-  kAttention,          // its forward
-  kAttentionBackward,  // has rates of its own
-  kH2D,                // to the device over the host link
-  kD2H,                // to the host
-  kGatherCopyIn,       // shards into their place before an all-gather
-  kGatherCopyOut,      // gathered parameters into theirs
-  kReduceCopyIn,       // gradients into the input of a reduction
-  kAllGather,
-  kReduceScatter,
-  kAllReduce,
-  kAllToAll,
-  kSendRecv,
+// The kind of work, if code depends on it. Rooms that issue other work than that below name theirs
+// (sharding/streams.h). Two with the same word are equal.
+class WorkKind {
+ public:
+  static const WorkKind kOther;
+  static const WorkKind kAttention;          // its forward
+  static const WorkKind kAttentionBackward;  // has rates of its own
+  static const WorkKind kH2D;                // to the device over the host link
+  static const WorkKind kD2H;                // to the host
+  static const WorkKind kAllGather;
+  static const WorkKind kReduceScatter;
+  static const WorkKind kAllReduce;
+  static const WorkKind kAllToAll;
+  static const WorkKind kSendRecv;
+
+  // `word` is a literal.
+  constexpr explicit WorkKind(std::string_view word) : word_(word) {}
+  friend constexpr bool operator==(WorkKind a, WorkKind b) { return a.word_ == b.word_; }
+
+ private:
+  std::string_view word_;
 };
+
+inline constexpr WorkKind WorkKind::kOther{"other"};
+inline constexpr WorkKind WorkKind::kAttention{"attention"};
+inline constexpr WorkKind WorkKind::kAttentionBackward{"attention backward"};
+inline constexpr WorkKind WorkKind::kH2D{"h2d"};
+inline constexpr WorkKind WorkKind::kD2H{"d2h"};
+inline constexpr WorkKind WorkKind::kAllGather{"all-gather"};
+inline constexpr WorkKind WorkKind::kReduceScatter{"reduce-scatter"};
+inline constexpr WorkKind WorkKind::kAllReduce{"all-reduce"};
+inline constexpr WorkKind WorkKind::kAllToAll{"all-to-all"};
+inline constexpr WorkKind WorkKind::kSendRecv{"send-recv"};
 
 struct Cost {
   double flops = 0;

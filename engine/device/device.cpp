@@ -5,31 +5,25 @@
 namespace loom::device {
 namespace {
 
-constexpr std::array<std::string_view, kStreams> kStreamNames{
-    "compute", "gather_copy_in", "gather", "reduce_scatter", "all_reduce", "h2d", "d2h", "exchange"};
-
 struct DeviceSlot {
   std::unique_ptr<Device> device;
 };
 
 }  // namespace
 
-std::string_view name(StreamId stream) { return kStreamNames[static_cast<std::size_t>(stream)]; }
-
 Device::Device(const DeviceOptions& options, RankContext* context)
     : profile_(options.profile),
       memory_(options.profile.memory_bytes, options.arena ? options.arena : Arena::create(), options.dry_run,
               options.allocator, options.compared),
       host_memory_(options.host_allocator ? options.host_allocator : HostAllocator::ordinary(), options.dry_run),
-      log_(&memory_) {
-  for (std::size_t id = 0; id < kStreams; ++id) {
-    streams_[id] = std::make_unique<Stream>(static_cast<StreamId>(id), std::string(kStreamNames[id]), options.executor,
-                                            context, &log_);
-  }
-}
+      log_(&memory_),
+      executor_(options.executor),
+      context_(context) {}
 
 void Device::synchronize() {
-  for (auto& stream : streams_) stream->synchronize();
+  for (auto& stream : streams_) {
+    if (stream != nullptr) stream->synchronize();
+  }
 }
 
 Device& Device::install(RankContext& context, const DeviceOptions& options) {

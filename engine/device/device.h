@@ -1,6 +1,6 @@
 // Device: the emulated NPU of one rank - memory, streams, and a log of what is issued to it.
 //
-// Streams  compute (runs on the host thread), gather-copy-in, gather, reduce-scatter, all-reduce, h2d, d2h.
+// Streams  compute runs on the host thread; h2d and d2h copy; rooms that communicate have their own (stream_id.h).
 // Pools    memory is taken from the pool of the stream that current_pool() names, as PyTorch does inside
 //          `with torch.cuda.stream(s)`; PoolScope changes it for a scope.
 // Records  the log keeps the entries that a Recorder requests (recorder.h).
@@ -54,7 +54,11 @@ class Device {
   DeviceMemory& memory() { return memory_; }
   HostMemory& host_memory() { return host_memory_; }
   IssueLog& log() { return log_; }
-  Stream& stream(StreamId id) { return *streams_[static_cast<std::size_t>(id)]; }
+  Stream& stream(StreamId id) {
+    std::unique_ptr<Stream>& stream = streams_[id.place()];
+    if (stream == nullptr) stream = std::make_unique<Stream>(id, executor_, context_, &log_);
+    return *stream;
+  }
   bool dry_run() const { return memory_.dry_run(); }
   const DeviceProfile& profile() const { return profile_; }
 
@@ -101,7 +105,9 @@ class Device {
   HostMemory host_memory_;
   IssueLog log_;
   std::shared_ptr<Block> matrix_workspace_;
-  std::array<std::unique_ptr<Stream>, kStreams> streams_;
+  const ExecutorKind executor_;
+  RankContext* const context_;
+  std::array<std::unique_ptr<Stream>, kStreams> streams_;  // by place; null: not used so far
 };
 
 }  // namespace loom::device

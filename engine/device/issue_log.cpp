@@ -56,7 +56,7 @@ WallSlot IssueLog::add(Entry entry) {
 
 WallSlot IssueLog::add_on(StreamId stream, Entry entry) {
   entry.stream = stream;
-  last_[static_cast<std::size_t>(stream)] = next().entry;
+  last_[stream.place()] = next().entry;
   return add(entry);
 }
 

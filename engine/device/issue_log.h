@@ -48,7 +48,7 @@ class WallStamp {
 
 // A mark as it is issued; the log adds its place.
 struct NewMark {
-  MarkKind kind = MarkKind::kGather;
+  MarkKind kind{};
   std::string_view subject{};
   std::int64_t bytes = 0;
   DType dtype = DType::kF32;
@@ -94,7 +94,7 @@ class IssueLog {
   void add_mark(const NewMark& mark);
 
   // The number of the last entry of a stream, or kDone: an event recorded now follows this entry.
-  std::int64_t last_of(StreamId stream) const { return last_[static_cast<std::size_t>(stream)]; }
+  std::int64_t last_of(StreamId stream) const { return last_[stream.place()]; }
   // The site of an entry issued now: the number of a text; 0 if no sites are recorded.
   std::int32_t call_site();
 

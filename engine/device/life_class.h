@@ -13,7 +13,7 @@ enum class LifeClass : std::uint8_t {
   kStep,           // from backward to the optimizer: gradients
   kActivation,     // from forward to backward
   kTemporary,      // inside an operator
-  kCommunication,  // buffers of collectives, gathered parameters
+  kCommunication,  // buffers of collectives, and what they fill
 };
 inline constexpr std::size_t kLifeClasses = 5;
 // "static", "step", "activation", "temporary", "communication".

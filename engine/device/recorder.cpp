@@ -57,7 +57,7 @@ class Recorder::Assembly {
     Entry entry = logged.entry;
     const bool waits = entry.kind == EntryKind::kStreamWait || entry.kind == EntryKind::kHostWait;
     if (waits) entry.other = place_of(entry.other);
-    std::int64_t& last = last_[static_cast<std::size_t>(entry.stream)];
+    std::int64_t& last = last_[entry.stream.place()];
     // A wait for an entry that is not recorded is over. An event after it follows the stream's previous entry.
     if (waits && entry.other == kDone) {
       part.place.push_back(entry.kind == EntryKind::kStreamWait ? last : kDone);

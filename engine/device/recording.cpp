@@ -1,17 +1,9 @@
 #include "engine/device/recording.h"
 
 #include <algorithm>
-#include <array>
 #include <numeric>
 
 namespace loom::device {
-namespace {
-
-constexpr std::array<std::string_view, 11> kTokens{"AG", "W", "RE", "REPF", "RS", "RSAR", "DROP", "B", "O", "F", "f"};
-
-}  // namespace
-
-std::string_view token(MarkKind kind) { return kTokens[static_cast<std::size_t>(kind)]; }
 
 MemoryPeaks peaks_of(std::span<const MemorySample> samples) {
   MemoryPeaks peaks;

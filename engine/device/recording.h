@@ -3,7 +3,7 @@
 // Entries   work on a stream; a stream's wait for an entry; work of the host, or its wait for an entry; the begin of a
 //           phase. Entries refer to one another by index. Waits for entries issued before the recording are left out:
 //           a recording does not depend on other recordings.
-// Marks     notes of higher floors on the step, without device work: a gather was issued, a group is usable, ...
+// Marks     notes of higher floors on the step, without device work: a collective was issued, a group is usable, ...
 // Memory    the device's accounts at the beginning and after every change, if requested.
 // Wall      when entries really ran, if requested.
 // Virtual   nothing here takes time: durations come from a time model when the recording is resolved (virtual_time).
@@ -57,30 +57,27 @@ struct Entry {
   Cost cost;
 };
 
-enum class MarkKind : std::uint8_t {
-  kGather,                  // AG    a group's all-gather was issued
-  kGathered,                // W     it was waited for: the group is usable
-  kReshard,                 // RE    the full parameters were freed
-  kReshardPostForward,      // REPF  they were freed, except for this rank's part among fewer ranks
-  kReduceScatter,           // RS    a group's reduction is about to be issued
-  kReduceScatterAllReduce,  // RSAR  one over both axes of a mesh
-  kDrop,                    // DROP  a gather that was never waited for was freed
-  kBackward,                // B     the backward pass begins
-  kOptimizer,               // O     the optimizer's step begins
-  kForward,                 // F     a module's own forward begins; set by modules that report it
-  kForwardEnd,              // f     and ends
+// The kind of a mark: the room that sets the mark names it (sharding/marks.h). Two with the same token are equal.
+class MarkKind {
+ public:
+  constexpr MarkKind() = default;
+  // `token` is a literal: "AG".
+  constexpr explicit MarkKind(std::string_view token) : token_(token) {}
+  constexpr std::string_view token() const { return token_; }
+  friend constexpr bool operator==(MarkKind a, MarkKind b) { return a.token_ == b.token_; }
+
+ private:
+  std::string_view token_;
 };
-// "AG", "W", ...
-std::string_view token(MarkKind kind);
 
 struct Mark {
-  MarkKind kind = MarkKind::kGather;
+  MarkKind kind{};
   std::int32_t subject = 0;   // "layers.3": a number for Recording::text()
   std::int64_t entries = 0;   // of the recording, issued before it
-  std::int64_t bytes = 0;     // of gathers and reductions: this rank's input
-  DType dtype = DType::kF32;  // of gathers and reductions: on the wire
-  std::int64_t count = 0;     // of reductions: parameters in it
-  bool prefetched = false;    // of gathers: issued on behalf of another group
+  std::int64_t bytes = 0;     // of a collective: this rank's input
+  DType dtype = DType::kF32;  // on the wire
+  std::int64_t count = 0;     // of parameters in it
+  bool prefetched = false;    // issued on behalf of another group
 };
 
 // The state of the memory after a change.

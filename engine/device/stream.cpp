@@ -70,9 +70,8 @@ class Stream::Worker {
   std::thread thread_;  // last: it uses the members above
 };
 
-Stream::Stream(StreamId id, std::string name, ExecutorKind executor, RankContext* context, IssueLog* log)
+Stream::Stream(StreamId id, ExecutorKind executor, RankContext* context, IssueLog* log)
     : id_(id),
-      name_(std::move(name)),
       executor_(id == StreamId::kCompute ? ExecutorKind::kInline : executor),
       runs_on_host_(id == StreamId::kCompute),
       context_(context),

@@ -42,12 +42,12 @@ struct StreamItem {
 
 class Stream {
  public:
-  Stream(StreamId id, std::string name, ExecutorKind executor, RankContext* context, IssueLog* log);
+  Stream(StreamId id, ExecutorKind executor, RankContext* context, IssueLog* log);
   ~Stream();  // waits for the items already submitted
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
-  const std::string& name() const { return name_; }
+  std::string_view name() const { return id_.name(); }
 
   // Appends an item. Blocks the host only with the inline executor.
   void submit(StreamItem item);
@@ -65,7 +65,6 @@ class Stream {
   Event do_record();
 
   const StreamId id_;
-  const std::string name_;
   const ExecutorKind executor_;
   const bool runs_on_host_;
   RankContext* const context_;

@@ -12,8 +12,9 @@ namespace loom::dist {
 namespace {
 
 constexpr comm::Lane kExchangeLane{5};
+constexpr device::StreamId kExchangeStream{7, "exchange"};
 
-device::Stream& exchange_stream() { return device::Device::current().stream(device::StreamId::kExchange); }
+device::Stream& exchange_stream() { return device::Device::current().stream(kExchangeStream); }
 device::Stream& compute_stream() { return device::Device::current().stream(device::StreamId::kCompute); }
 
 }  // namespace

@@ -48,6 +48,13 @@ const ChoiceWords<device::ExecutorKind>& choice_words() {
 }
 
 template <>
+const ChoiceWords<sharding::GatherLayout>& choice_words() {
+  using enum sharding::GatherLayout;
+  static const ChoiceWords<sharding::GatherLayout> words{{"direct", kFast}, {"buffered", kBuffered}};
+  return words;
+}
+
+template <>
 const ChoiceWords<train::KernelSet>& choice_words() {
   using enum train::KernelSet;
   static const ChoiceWords<train::KernelSet> words{{"fast", kFast}, {"pytorch", kPytorch}};

@@ -48,6 +48,10 @@ void add_execution_keys(std::vector<Key>& table) {
           whole<&Job::parallel, &Parallel::ulysses_degree_in_cp>("--ulysses-degree-in-cp", 1,
                                                                  "Ranks of hybrid_cp_algo that exchange heads")
               .from("none"),
+          choice<&Job::parallel, &Parallel::gather_layout>(
+              "--gather-layout",
+              "direct: gathers write into the parameters; buffered: into a buffer that is copied out, with PyTorch's bytes. Same bits")
+              .from("that of --kernels: direct with fast, buffered with pytorch"),
           toggle<&Job::parallel, &Parallel::bf16>("--bf16", "Check that the file has param_dtype: bf16").saved(),
       },
       table);

@@ -22,13 +22,7 @@ constexpr int kLanes = kFirstStream + static_cast<int>(device::kStreams);
 
 constexpr std::int32_t kNoSlice = -1;
 
-int lane_of(StreamId stream) { return kFirstStream + static_cast<int>(stream); }
-
-std::string lane_name(int lane) {
-  if (lane == kPhases) return "phases";
-  if (lane == kHost) return "host";
-  return std::string(device::name(static_cast<StreamId>(lane - kFirstStream)));
-}
+int lane_of(StreamId stream) { return kFirstStream + static_cast<int>(stream.place()); }
 
 double in_microseconds(std::int64_t ns) { return static_cast<double>(ns) / 1000.0; }
 
@@ -299,12 +293,17 @@ void RankWriter::write_names() {
   events_.add({{"ph", "M"}, {"pid", rank_.process}, {"name", "process_name"}, {"args", {{"name", rank_.name}}}});
   events_.add(
       {{"ph", "M"}, {"pid", rank_.process}, {"name", "process_sort_index"}, {"args", {{"sort_index", rank_.process}}}});
+  std::array<std::string_view, kLanes> names{"phases", "host"};
+  for (const Entry& entry : entries_) {
+    if (device::is_on_stream(entry.kind)) names[static_cast<std::size_t>(lane_of(entry.stream))] = entry.stream.name();
+  }
   std::array<bool, kLanes> used{};
   for (const Slice& slice : slices_) used[static_cast<std::size_t>(slice.lane)] = true;
   for (int lane = 0; lane < kLanes; ++lane) {
     if (!used[static_cast<std::size_t>(lane)]) continue;
-    for (const auto& [what, arguments] : {std::pair{"thread_name", Json{{"name", lane_name(lane)}}},
-                                          std::pair{"thread_sort_index", Json{{"sort_index", lane}}}}) {
+    for (const auto& [what, arguments] :
+         {std::pair{"thread_name", Json{{"name", names[static_cast<std::size_t>(lane)]}}},
+          std::pair{"thread_sort_index", Json{{"sort_index", lane}}}}) {
       events_.add({{"ph", "M"}, {"pid", rank_.process}, {"tid", lane}, {"name", what}, {"args", arguments}});
     }
   }
@@ -323,7 +322,7 @@ void RankWriter::write_arrows() {
   std::array<std::vector<std::size_t>, device::kStreams> waiting;
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     const Entry& entry = entries_[i];
-    auto& waits = waiting[static_cast<std::size_t>(entry.stream)];
+    auto& waits = waiting[entry.stream.place()];
     if (entry.kind == EntryKind::kStreamWait) waits.push_back(i);
     if (entry.kind == EntryKind::kHostWait && source(i)) write_arrow(*source(i), i, time(i).end - 1);
     if (!device::is_stream_work(entry.kind)) continue;

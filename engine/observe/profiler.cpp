@@ -82,7 +82,7 @@ class Summary {
       if (!device::is_stream_work(entry.kind) && entry.kind != EntryKind::kHostWork) continue;
       const bool collective = entry.kind == EntryKind::kCollective;
       const auto members = collective ? static_cast<std::int64_t>(recording.group(entry.group).size()) : 0;
-      const std::string where(entry.kind == EntryKind::kHostWork ? "host" : device::name(entry.stream));
+      const std::string where(entry.kind == EntryKind::kHostWork ? "host" : entry.stream.name());
       Total& total = (collective ? collectives_ : kernels_)[{recording.text(entry.name), where, members}];
       ++total.count;
       total.bytes += collective ? entry.bytes : entry.cost.read_bytes + entry.cost.written_bytes;

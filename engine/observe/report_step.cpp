@@ -18,7 +18,7 @@ using device::Entry;
 using device::EntryKind;
 using nlohmann::ordered_json;
 
-// The lanes: the streams in StreamId's order, then the host.
+// The lanes: the streams by their places, then the host.
 constexpr std::array<std::string_view, device::kStreams + 1> kLanes{
     "compute", "gather-copy-in", "gather", "reduce-scatter", "all-reduce", "h2d", "d2h", "exchange", "host"};
 constexpr std::size_t kHostLane = device::kStreams;
@@ -52,7 +52,7 @@ class EntryArrays {
     const Entry& entry = recording_.entries[i];
     const std::string group = entry_groups_.next(entry);
     if (!is_drawn(entry, times_.entries[i])) return;
-    const std::size_t lane = device::is_on_host(entry.kind) ? kHostLane : static_cast<std::size_t>(entry.stream);
+    const std::size_t lane = device::is_on_host(entry.kind) ? kHostLane : entry.stream.place();
     stream_.push_back(static_cast<std::int64_t>(lane));
     name_.push_back(names_.number_of(entry.kind == EntryKind::kHostWait ? "wait" : recording_.text(entry.name)));
     group_.push_back(group.empty() ? -1 : groups_.number_of(group));

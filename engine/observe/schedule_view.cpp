@@ -8,6 +8,9 @@
 #include <utility>
 
 #include "engine/core/shown_path.h"
+#include "engine/train/step/marks.h"
+#include "sharding/marks.h"
+#include "sharding/streams.h"
 
 namespace loom::observe {
 namespace {
@@ -15,7 +18,6 @@ namespace {
 using device::Entry;
 using device::EntryKind;
 using device::Mark;
-using device::MarkKind;
 using device::WorkKind;
 
 // Puts entries and marks together: a mark says of which group and dtype the entries around it are.
@@ -34,7 +36,7 @@ class EventList {
         return add_kernel(entry);
       case EntryKind::kCopy:
       case EntryKind::kCollective:
-        return add_item(entry, device::name(entry.stream));
+        return add_item(entry, entry.stream.name());
       case EntryKind::kHostWork:
         return add_item(entry, "host");
       case EntryKind::kStreamWait:
@@ -46,31 +48,20 @@ class EventList {
 
   void add_mark(const Mark& mark) {
     const std::string& subject = recording_.text(mark.subject);
-    const std::string token(device::token(mark.kind));
-    switch (mark.kind) {
-      case MarkKind::kGather:
-        return complete_gather(mark);
-      case MarkKind::kReduceScatter:
-      case MarkKind::kReduceScatterAllReduce:
-        reduced_ = {subject, mark.dtype};
-        return;
-      case MarkKind::kGathered:
-        events_.push_back({std::string(device::name(device::StreamId::kCompute)), token, subject,
-                           std::exchange(copied_out_bytes_, 0)});
-        return;
-      case MarkKind::kReshard:
-      case MarkKind::kReshardPostForward:
-      case MarkKind::kDrop:
-        events_.push_back({"", token, subject});
-        return;
-      case MarkKind::kBackward:
-      case MarkKind::kOptimizer:
-        events_.push_back({"", token, ""});
-        events_.back().has_group = false;
-        return;
-      case MarkKind::kForward:
-      case MarkKind::kForwardEnd:
-        return;
+    const std::string token(mark.kind.token());
+    if (mark.kind == sharding::kGatherMark) {
+      complete_gather(mark);
+    } else if (mark.kind == sharding::kReduceScatterMark || mark.kind == sharding::kReduceScatterAllReduceMark) {
+      reduced_ = {subject, mark.dtype};
+    } else if (mark.kind == sharding::kGatheredMark) {
+      events_.push_back(
+          {std::string(device::StreamId::kCompute.name()), token, subject, std::exchange(copied_out_bytes_, 0)});
+    } else if (mark.kind == sharding::kReshardMark || mark.kind == sharding::kReshardPostForwardMark ||
+               mark.kind == sharding::kDropMark) {
+      events_.push_back({"", token, subject});
+    } else if (mark.kind == train::kBackwardMark || mark.kind == train::kOptimizerMark) {
+      events_.push_back({"", token, ""});
+      events_.back().has_group = false;
     }
   }
 
@@ -84,12 +75,12 @@ class EventList {
   }
 
   void add_kernel(const Entry& entry) {
-    const std::string stream(device::name(entry.stream));
-    if (entry.cost.work == WorkKind::kGatherCopyOut) {
+    const std::string stream(entry.stream.name());
+    if (entry.cost.work == sharding::kGatherCopyOut) {
       copied_out_bytes_ = entry.cost.written_bytes;
       return;
     }
-    if (entry.cost.work == WorkKind::kReduceCopyIn) {
+    if (entry.cost.work == sharding::kReduceCopyIn) {
       events_.push_back({stream, "RIN", reduced_.group, entry.cost.written_bytes, reduced_.dtype});
       return;
     }
@@ -106,22 +97,16 @@ class EventList {
     const std::string& subject = recording_.text(entry.subject);
     const device::Cost& cost = entry.cost;
     // On the compute stream an operator communicates, not a group.
-    switch (entry.stream == device::StreamId::kCompute ? WorkKind::kOther : cost.work) {
-      case WorkKind::kGatherCopyIn:
-        if (cost.written_bytes > 0) events_.push_back({stream, "IN", subject, cost.written_bytes});
-        return;
-      case WorkKind::kAllGather:
-        if (cost.link_bytes > 0) events_.push_back({stream, "AG", subject, cost.link_bytes});
-        return;
-      case WorkKind::kReduceScatter:
-        events_.push_back({stream, "RS", subject, cost.link_bytes, reduced_.dtype});
-        return;
-      case WorkKind::kAllReduce:
-        events_.push_back({stream, "AR", subject, cost.link_bytes, reduced_.dtype});
-        return;
-      default:
-        events_.push_back(
-            {stream, recording_.text(entry.name), subject, std::max(cost.written_bytes, cost.link_bytes)});
+    const WorkKind work = entry.stream == device::StreamId::kCompute ? WorkKind::kOther : cost.work;
+    if (work == sharding::kGatherCopyIn) {
+      if (cost.written_bytes > 0) events_.push_back({stream, "IN", subject, cost.written_bytes});
+    } else if (work == WorkKind::kAllGather) {
+      if (cost.link_bytes > 0) events_.push_back({stream, "AG", subject, cost.link_bytes});
+    } else if (work == WorkKind::kReduceScatter || work == WorkKind::kAllReduce) {
+      const std::string_view token = work == WorkKind::kAllReduce ? "AR" : "RS";
+      events_.push_back({stream, std::string(token), subject, cost.link_bytes, reduced_.dtype});
+    } else {
+      events_.push_back({stream, recording_.text(entry.name), subject, std::max(cost.written_bytes, cost.link_bytes)});
     }
   }
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "engine/core/shown_path.h"
+#include "sharding/streams.h"
 
 namespace loom::observe {
 namespace {
@@ -94,7 +95,7 @@ std::vector<ExposedGap> exposed_gaps(const device::Recording& recording, const v
 std::string EntryGroups::next(const Entry& entry) {
   if (entry.kind == EntryKind::kStreamWait && entry.stream == device::StreamId::kCompute) {
     const Entry& awaited = recording_.entry(entry.other);
-    if (device::is_stream_work(awaited.kind) && awaited.stream == device::StreamId::kGather) {
+    if (device::is_stream_work(awaited.kind) && awaited.stream == sharding::kGatherStream) {
       waited_for_ = shown_path(recording_.text(awaited.subject));
     }
   }

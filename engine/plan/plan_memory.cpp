@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/core/shown_path.h"
+#include "sharding/marks.h"
 
 namespace loom::plan {
 namespace {
@@ -53,7 +54,7 @@ std::string group_at(const device::Recording& recording, std::int64_t entries) {
   const auto later = std::ranges::upper_bound(recording.marks, entries, {}, &Mark::entries);
   for (auto mark = later; mark != recording.marks.begin();) {
     --mark;
-    if (mark->kind == MarkKind::kGathered) return shown_path(recording.text(mark->subject));
+    if (mark->kind == sharding::kGatheredMark) return shown_path(recording.text(mark->subject));
   }
   return "";
 }

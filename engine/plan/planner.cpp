@@ -23,6 +23,7 @@
 #include "models/decoder/expert_load.h"
 #include "models/mixin/activation_swap.h"
 #include "models/mixin/fsdp2_mixin.h"
+#include "sharding/marks.h"
 
 namespace loom::plan {
 namespace {
@@ -150,7 +151,7 @@ ThroughputEstimate throughput_plan(const train::TrainSections& arguments, const 
 // Says in which phase, and at which group, memory ended.
 [[noreturn]] void raise_where(const OutOfMemoryError& error, std::string_view phase, const device::Recording& marks) {
   const auto last = std::find_if(marks.marks.rbegin(), marks.marks.rend(), [](const device::Mark& mark) {
-    return mark.kind == device::MarkKind::kGathered || mark.kind == device::MarkKind::kGather;
+    return mark.kind == sharding::kGatheredMark || mark.kind == sharding::kGatherMark;
   });
   std::string group;
   if (last != marks.marks.rend()) {

@@ -70,10 +70,9 @@ void warn_of_unscaled_fp16(const OptimizerOptions& optimizer, const sharding::Fs
                   config.value_mark("param_dtype").text()));
 }
 
-bool fits(const std::filesystem::path& file, nn::Module& model, const KernelChoice& kernels,
-          const launch::LaunchOptions& launch) {
+bool fits(const std::filesystem::path& file, nn::Module& model, sharding::GatherLayout layout, int ranks) {
   try {
-    sharding::resolve_fsdp2(model, sharding::load_fsdp2_config(file), launch.ranks, gather_layout(kernels.set));
+    sharding::resolve_fsdp2(model, sharding::load_fsdp2_config(file), ranks, layout);
     return true;
   } catch (const ConfigError&) {
     return false;
@@ -81,12 +80,11 @@ bool fits(const std::filesystem::path& file, nn::Module& model, const KernelChoi
 }
 
 // The files in configs/fsdp2 whose modules this model has.
-std::vector<std::string> fitting_presets(nn::Module& model, const KernelChoice& kernels,
-                                         const launch::LaunchOptions& launch) {
+std::vector<std::string> fitting_presets(nn::Module& model, sharding::GatherLayout layout, int ranks) {
   const auto share = config::share_folder();
   std::vector<std::string> names = config::preset_names("fsdp2");
   std::erase_if(names, [&](const std::string& name) {
-    return !fits(*share / "configs" / "fsdp2" / (name + ".yaml"), model, kernels, launch);
+    return !fits(*share / "configs" / "fsdp2" / (name + ".yaml"), model, layout, ranks);
   });
   return names;
 }
@@ -100,12 +98,14 @@ bool is_preset(const std::filesystem::path& file) {
 // The file against the model. One of ours that does not fit: the error says which do.
 sharding::ResolvedFsdp2Config resolve(const TrainSections& arguments, nn::Module& model,
                                       const sharding::Fsdp2Config& config) {
+  const sharding::GatherLayout layout = gather_layout(arguments.parallel, arguments.kernels.set);
+  const int ranks = arguments.launch.ranks;
   try {
-    return sharding::resolve_fsdp2(model, config, arguments.launch.ranks, gather_layout(arguments.kernels.set));
+    return sharding::resolve_fsdp2(model, config, ranks, layout);
   } catch (const ConfigError& error) {
     const auto& path = arguments.parallel.fsdp2_config_path;
     if (!path || !is_preset(*path)) throw;
-    const std::vector<std::string> presets = fitting_presets(model, arguments.kernels, arguments.launch);
+    const std::vector<std::string> presets = fitting_presets(model, layout, ranks);
     if (presets.empty()) throw;
     config_error("{}; of the files in configs/fsdp2, {} {} {} on {} rank{}", error.what(), fmt::join(presets, ", "),
                  presets.size() == 1 ? "fits" : "fit", model.type_name(), arguments.launch.ranks,
@@ -214,8 +214,9 @@ void check_own_weights(nn::Module& model, const models::ModelOptions& arguments,
 
 }  // namespace
 
-sharding::GatherLayout gather_layout(KernelSet kernels) {
-  return kernels == KernelSet::kFast ? sharding::GatherLayout::kFast : sharding::GatherLayout::kBuffered;
+sharding::GatherLayout gather_layout(const ParallelOptions& options, KernelSet kernels) {
+  return options.gather_layout.value_or(kernels == KernelSet::kFast ? sharding::GatherLayout::kFast
+                                                                    : sharding::GatherLayout::kBuffered);
 }
 
 bool waits_in_backward(const OptimizerOptions& options, KernelSet kernels) {

@@ -52,8 +52,8 @@ std::shared_ptr<nn::Module> provide_tuned_model(const TrainSections& arguments, 
 // The weights that a model starts from: from --init-from-hf-path, or from its own folder. Null: it has none.
 const io::HfWeights* loaded_weights(const TrainingInputs& inputs, const nn::Module& model);
 
-// The layout of gathered parameters with these kernels.
-sharding::GatherLayout gather_layout(KernelSet kernels);
+// That of --gather-layout; without it, the layout that the kernels have by default.
+sharding::GatherLayout gather_layout(const ParallelOptions& options, KernelSet kernels);
 // Whether backward waits for offloaded gradients, as in PyTorch: unless --overlap-cpu-optimizer-d2h-h2d is on.
 bool waits_in_backward(const OptimizerOptions& options, KernelSet kernels);
 

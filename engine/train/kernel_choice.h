@@ -7,8 +7,7 @@
 
 namespace loom::train {
 
-// Kernels, and with them the layout of gathers and the optimizer's temporaries: fused, or composed as PyTorch
-// eager composes them.
+// Kernels, and with them the optimizer's temporaries: fused, or composed as PyTorch eager composes them.
 enum class KernelSet : std::uint8_t { kFast, kPytorch };
 
 struct KernelChoice {

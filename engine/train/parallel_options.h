@@ -11,6 +11,7 @@
 #include "models/decoder/layer_recompute_options.h"
 #include "sharding/config/recomputed_module.h"
 #include "sharding/config/token_dispatcher.h"
+#include "sharding/gather_layout.h"
 
 namespace loom::sharding {
 struct Fsdp2Config;
@@ -31,6 +32,7 @@ inline constexpr int kMc2Slices = 4;
 
 struct ParallelOptions {
   bool use_torch_fsdp2 = false;
+  std::optional<sharding::GatherLayout> gather_layout;     // none: kFast with KernelSet::kFast, else kBuffered
   std::optional<std::filesystem::path> fsdp2_config_path;  // without use_torch_fsdp2, none
   // What that file says where it is of another dialect (engine/dialects), or the command line where there is no file;
   // none: the file is fsdp2_config.yaml itself.

@@ -35,7 +35,7 @@ void shard_and_fill(nn::Module& model, const std::optional<io::HfWeights>& weigh
     return models::init_on_device(model, source);
   }
   if (!models::fully_shard(model, world, *inputs.fsdp2_config,
-                           {gather_layout(arguments.kernels.set), source, arguments.swap,
+                           {gather_layout(arguments.parallel, arguments.kernels.set), source, arguments.swap,
                             waits_in_backward(arguments.optimizer, arguments.kernels.set)})) {
     config_error(
         "fully_shard of {} returned false, so nothing is sharded; shard there, or train without "

@@ -24,6 +24,7 @@
 #include "engine/train/not_finite.h"
 #include "engine/train/reference_source.h"
 #include "engine/train/sharded_model.h"
+#include "engine/train/step/marks.h"
 #include "engine/train/update.h"
 #include "engine/train/users_code.h"
 #include "models/hf/hf_folder.h"
@@ -327,7 +328,7 @@ void Trainer::run_backward(StepWork& work, std::size_t micro_batch, bool reduces
   reduces_ = reduces;
   Tensor& loss = work.losses[micro_batch];
   loss = update_->scaled(loss);
-  device::Device::current().log().add_mark({.kind = device::MarkKind::kBackward});
+  device::Device::current().log().add_mark({.kind = kBackwardMark});
   begin_phase("backward");
   autograd::backward(loss);
   loss = Tensor{};

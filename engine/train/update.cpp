@@ -16,6 +16,7 @@
 #include "engine/train/not_finite.h"
 #include "engine/train/parallel_dims.h"
 #include "engine/train/parameter_rules.h"
+#include "engine/train/step/marks.h"
 #include "sharding/fully_shard.h"
 #include "sharding/reuse_fp32.h"
 #include "sharding/tensor/share_matrices.h"
@@ -137,7 +138,7 @@ void Update::step(TrainState& state) {
   for (std::size_t group = 0; group < decays_.size(); ++group) {
     if (decays_[group]) optimizer_->groups()[group].weight_decay = weight_decay;
   }
-  device::Device::current().log().add_mark({.kind = device::MarkKind::kOptimizer});
+  device::Device::current().log().add_mark({.kind = kOptimizerMark});
   {
     std::optional<sharding::JoinedShards> joined;
     if (of_.reuse_fp32_param) joined.emplace(of_.model);

@@ -294,7 +294,7 @@ void Simulation::issue(std::int32_t r, std::size_t index, std::int64_t cost_ns) 
   const device::Entry& entry = state.recording->entries[index];
   state.host_ns = later(state.host_ns, static_cast<double>(cost_ns));
   state.times.entries[index].issued = state.host_ns;
-  const RankStream at{r, static_cast<std::int32_t>(entry.stream)};
+  const RankStream at{r, static_cast<std::int32_t>(entry.stream.place())};
   StreamState& to = stream(at);
   to.queue.push_back(static_cast<std::int64_t>(index));
   if (to.head + 1 == to.queue.size()) ready_.push_back(at);  // nothing is before it

@@ -1,13 +1,15 @@
 #include "sharding/fsdp/comm_context.h"
 
+#include "sharding/streams.h"
+
 namespace loom::sharding {
 
 using device::StreamId;
 
 void CommContext::release_held() {
   if (!in_flight->held) return;
-  device->stream(StreamId::kGatherCopyIn).wait(in_flight->held->copied_out);
-  device->stream(StreamId::kGather).wait(in_flight->held->copied_out);
+  device->stream(kGatherCopyInStream).wait(in_flight->held->copied_out);
+  device->stream(kGatherStream).wait(in_flight->held->copied_out);
   in_flight->held.reset();
 }
 

@@ -10,6 +10,7 @@
 #include "engine/tensor/ops.h"
 #include "sharding/fsdp/agreement.h"
 #include "sharding/lanes.h"
+#include "sharding/streams.h"
 
 namespace loom::sharding {
 
@@ -179,8 +180,8 @@ void FsdpState::gather_after_optimizer() {
   std::optional<device::Event>& optimized = shared_->states.front()->post_optim_event_;
   const device::Event ready = optimized ? *optimized : device.stream(StreamId::kCompute).record();
   optimized.reset();
-  device.stream(StreamId::kGatherCopyIn).wait(ready);
-  device.stream(StreamId::kGather).wait(ready);
+  device.stream(kGatherCopyInStream).wait(ready);
+  device.stream(kGatherStream).wait(ready);
 }
 
 void FsdpState::pregather() {
@@ -318,8 +319,8 @@ void FsdpState::check_reductions() {
   };
   // A check of this engine, not a part of the step: it takes no virtual time.
   const device::IssueLog::Pause pause(device.log());
-  meet(StreamId::kReduceScatter, kReduceScatterLane, &FsdpAxes::shard);
-  meet(StreamId::kAllReduce, kAllReduceLane, &FsdpAxes::replicate);
+  meet(kReduceScatterStream, kReduceScatterLane, &FsdpAxes::shard);
+  meet(kAllReduceStream, kAllReduceLane, &FsdpAxes::replicate);
 }
 
 void FsdpState::root_post_backward() {

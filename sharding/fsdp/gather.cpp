@@ -8,6 +8,7 @@
 #include "engine/core/shown_path.h"
 #include "engine/kernels/fused.h"
 #include "sharding/lanes.h"
+#include "sharding/streams.h"
 
 namespace loom::sharding {
 namespace {
@@ -30,7 +31,7 @@ class BufferedGather final : public Gather {
       : Gather(from, std::move(params), std::move(group), device, std::move(path)), comm_(std::move(comm)) {}
 
   void issue() override {
-    const device::PoolScope pool(device_.memory(), StreamId::kGatherCopyIn);
+    const device::PoolScope pool(device_.memory(), kGatherCopyInStream);
     const std::vector<Tensor> inputs = inputs_on_device();
     buffer_ = comm_buffer(comm_.get(), CommBufferUse::kGatherOutput, group_->size() * input_bytes_, DType::kU8,
                           MemCategory::kGatherBuffer, "gather of '" + shown_path(path_) + "'");
@@ -44,9 +45,9 @@ class BufferedGather final : public Gather {
       }
     }
     submit_copy_in(std::move(work), input_bytes_);
-    stream(StreamId::kGather).wait(stream(StreamId::kGatherCopyIn).record());
-    stream(StreamId::kGather).submit({"all_gather", path_, gather_cost(), communicate(base), collective()});
-    gathered_ = stream(StreamId::kGather).record();
+    stream(kGatherStream).wait(stream(kGatherCopyInStream).record());
+    stream(kGatherStream).submit({"all_gather", path_, gather_cost(), communicate(base), collective()});
+    gathered_ = stream(kGatherStream).record();
   }
 
   HeldGather finish() override {
@@ -54,10 +55,7 @@ class BufferedGather final : public Gather {
     for (Param* param : params_) param->unsharded().storage()->allocate();
     const std::int64_t bytes = group_->size() * input_bytes_;
     device_.launch("gather_copy_out",
-                   {.read_bytes = bytes,
-                    .written_bytes = bytes,
-                    .unit = device::Unit::kCopy,
-                    .work = device::WorkKind::kGatherCopyOut},
+                   {.read_bytes = bytes, .written_bytes = bytes, .unit = device::Unit::kCopy, .work = kGatherCopyOut},
                    [&] { copy_out(); });
     HeldGather held{std::move(buffer_), stream(StreamId::kCompute).record()};
     buffer_ = {};
@@ -116,7 +114,7 @@ class BufferedGather final : public Gather {
       work.push_back(copy_in(*param, input(*param), to, flat.storage()->keep_alive()));
       to += input_bytes(*param);
     }
-    stream(StreamId::kGatherCopyIn)
+    stream(kGatherCopyInStream)
         .submit({"cast",
                  path_,
                  {.read_bytes = read_bytes, .written_bytes = flat.nbytes(), .unit = device::Unit::kCopy},
@@ -181,13 +179,13 @@ class InPlaceGather final : public Gather {
       parts.push_back({own, storage->data(), static_cast<std::size_t>(bytes)});
     }
     submit_copy_in(std::move(work), copied_bytes);
-    stream(StreamId::kGather).wait(stream(StreamId::kGatherCopyIn).record());
+    stream(kGatherStream).wait(stream(kGatherCopyInStream).record());
     std::function<void()> communicate;
     if (group_->size() > 1 && !parts.empty()) {
       communicate = [group = group_, path = path_, parts, owners] { group->all_gather(kGatherLane, parts, path); };
     }
-    stream(StreamId::kGather).submit({"all_gather", path_, gather_cost(), communicate, collective()});
-    gathered_ = stream(StreamId::kGather).record();
+    stream(kGatherStream).submit({"all_gather", path_, gather_cost(), communicate, collective()});
+    gathered_ = stream(kGatherStream).record();
   }
 
   HeldGather finish() override {
@@ -242,11 +240,11 @@ class SharedGather final : public Gather {
       bring_in(param, there ? nullptr : own_rows(param, place), segment_, work);
     }
     submit_copy_in(std::move(work), copied_bytes);
-    stream(StreamId::kGather).wait(stream(StreamId::kGatherCopyIn).record());
-    stream(StreamId::kGather)
+    stream(kGatherStream).wait(stream(kGatherCopyInStream).record());
+    stream(kGatherStream)
         .submit({"all_gather", path_, gather_cost(),
                  [group = group_, path = path_] { group->barrier(kGatherLane, path); }, collective()});
-    gathered_ = stream(StreamId::kGather).record();
+    gathered_ = stream(kGatherStream).record();
   }
 
   HeldGather finish() override {
@@ -327,23 +325,21 @@ void Gather::copy_from_host(const Param& param, std::byte* to, const std::shared
                           .unit = device::Unit::kHostLink,
                           .pinned = from.storage()->pinned(),
                           .work = device::WorkKind::kH2D};
-  stream(StreamId::kGatherCopyIn).submit({"h2d", param.path(), cost, std::move(run)});
+  stream(kGatherCopyInStream).submit({"h2d", param.path(), cost, std::move(run)});
   if (!casts) return;
-  stream(StreamId::kGatherCopyIn)
+  stream(kGatherCopyInStream)
       .submit({"cast",
                param.path(),
                {.read_bytes = from.nbytes(), .written_bytes = input_bytes(param), .unit = device::Unit::kCopy},
                to == nullptr ? nullptr : copy_in(param, copy, to, to_owner)});
 }
 
-void Gather::wait_for_compute() { stream(StreamId::kGatherCopyIn).wait(stream(StreamId::kCompute).record()); }
+void Gather::wait_for_compute() { stream(kGatherCopyInStream).wait(stream(StreamId::kCompute).record()); }
 
 void Gather::submit_copy_in(std::vector<std::function<void()>> work, std::int64_t bytes) {
-  const device::Cost cost{.read_bytes = bytes,
-                          .written_bytes = bytes,
-                          .unit = device::Unit::kCopy,
-                          .work = device::WorkKind::kGatherCopyIn};
-  stream(StreamId::kGatherCopyIn).submit({"gather_copy_in", path_, cost, [work = std::move(work)] { run_all(work); }});
+  const device::Cost cost{
+      .read_bytes = bytes, .written_bytes = bytes, .unit = device::Unit::kCopy, .work = kGatherCopyIn};
+  stream(kGatherCopyInStream).submit({"gather_copy_in", path_, cost, [work = std::move(work)] { run_all(work); }});
 }
 
 device::Cost Gather::gather_cost() const {

@@ -6,6 +6,7 @@
 #include "engine/core/error.h"
 #include "engine/core/shown_path.h"
 #include "engine/tensor/autograd.h"
+#include "sharding/marks.h"
 
 namespace loom::sharding {
 
@@ -142,7 +143,7 @@ void ParamGroup::issue_gather(bool prefetched) {
   pending_->issue();
   state_ = ShardedState::kGathering;
   if (axes_.shard.size() > 1)
-    mark(device::MarkKind::kGather, pending_->input_bytes(), params_.front()->compute_dtype(), 0, prefetched);
+    mark(kGatherMark, pending_->input_bytes(), params_.front()->compute_dtype(), 0, prefetched);
 }
 
 void ParamGroup::wait_for_unshard() {
@@ -151,7 +152,7 @@ void ParamGroup::wait_for_unshard() {
   drop_post_forward_shards();
   for (const auto& param : params_) param->to_unsharded();
   state_ = ShardedState::kUnsharded;
-  if (axes_.shard.size() > 1) mark(device::MarkKind::kGathered);
+  if (axes_.shard.size() > 1) mark(kGatheredMark);
   // The buffer before this one goes only now, when this group's parameters have their memory.
   comm_->release_held();
   if (!held.buffer.defined()) return;
@@ -173,20 +174,20 @@ void ParamGroup::reshard_to_post_forward() {
   }
   gather_->release();
   state_ = ShardedState::kShardedPostForward;
-  mark(device::MarkKind::kReshardPostForward);
+  mark(kReshardPostForwardMark);
 }
 
 void ParamGroup::reshard() {
   if (state_ == ShardedState::kShardedPostForward) {
     drop_post_forward_shards();
     state_ = ShardedState::kSharded;
-    mark(device::MarkKind::kReshard);
+    mark(kReshardMark);
   }
   if (state_ != ShardedState::kUnsharded) return;
   for (const auto& param : params_) param->to_sharded();
   gather_->release();
   state_ = ShardedState::kSharded;
-  mark(device::MarkKind::kReshard);
+  mark(kReshardMark);
 }
 
 void ParamGroup::drop_gather() {
@@ -194,7 +195,7 @@ void ParamGroup::drop_gather() {
   pending_->drop();
   drop_post_forward_shards();
   state_ = ShardedState::kSharded;
-  mark(device::MarkKind::kDrop);
+  mark(kDropMark);
 }
 
 void ParamGroup::pre_forward() {
@@ -267,8 +268,7 @@ void ParamGroup::reduce(std::vector<Param*> params, std::vector<Tensor> grads) {
   std::int64_t elems = 0;
   for (const Param* param : params) elems += param->padded_shard_elems();
   const bool replicated = axes_.replicate.size() > 1;
-  mark(replicated && switches_.all_reduce_grads ? device::MarkKind::kReduceScatterAllReduce
-                                                : device::MarkKind::kReduceScatter,
+  mark(replicated && switches_.all_reduce_grads ? kReduceScatterAllReduceMark : kReduceScatterMark,
        axes_.shard.size() * elems * element_bytes(dtype), dtype, static_cast<std::int64_t>(params.size()));
   const ReduceContext context{.axes = axes_,
                               .device = comm_->device,

@@ -10,6 +10,7 @@
 #include "engine/kernels/fused.h"
 #include "engine/nn/optim/landing.h"
 #include "sharding/lanes.h"
+#include "sharding/streams.h"
 
 namespace loom::sharding {
 namespace {
@@ -141,7 +142,7 @@ bool runs_hook(const ReduceContext& context) { return context.hook != nullptr &&
 device::Stream& last_stream(const ReduceContext& context) {
   if (runs_hook(context) && context.hook_stream != nullptr) return *context.hook_stream;
   const bool further = all_reduces(context) || runs_hook(context);
-  return context.device->stream(further ? StreamId::kAllReduce : StreamId::kReduceScatter);
+  return context.device->stream(further ? kAllReduceStream : kReduceScatterStream);
 }
 
 // A collective or the hook, and what follows it when it is the last one.
@@ -209,9 +210,9 @@ Step all_reduce_step(const ReduceContext& context, const ReducePlan& plan, const
 Steps steps_of(const ReduceContext& context, const ReducePlan& plan, const Buffers& b,
                const std::vector<Addition>& additions) {
   Steps steps;
-  steps.push_back({&context.device->stream(StreamId::kReduceScatter), scatter_step(context, plan, b)});
+  steps.push_back({&context.device->stream(kReduceScatterStream), scatter_step(context, plan, b)});
   if (all_reduces(context)) {
-    steps.push_back({&context.device->stream(StreamId::kAllReduce), all_reduce_step(context, plan, b)});
+    steps.push_back({&context.device->stream(kAllReduceStream), all_reduce_step(context, plan, b)});
   }
   if (runs_hook(context)) {
     steps.push_back({&last_stream(context), {"all_reduce_hook", {}, [hook = context.hook, b] {
@@ -370,7 +371,7 @@ Buffers copy_in(const ReduceContext& context, const Reduction& of, const std::ve
                          {.read_bytes = buffers.input_elems * element_bytes(of.grad_dtype),
                           .written_bytes = input.nbytes(),
                           .unit = device::Unit::kCopy,
-                          .work = device::WorkKind::kReduceCopyIn},
+                          .work = kReduceCopyIn},
                          [&] {
                            if (is_flat) fill_input(input, params, grads, of.ranks);
                          });
@@ -417,7 +418,7 @@ ReduceState reduce_gradients(const ReduceContext& context, const std::vector<Par
 
   const bool keeps = keeps_row(context);
   const bool offloads = params.front()->cpu_offload().has_value();
-  const device::PoolScope pool(context.device->memory(), StreamId::kReduceScatter);
+  const device::PoolScope pool(context.device->memory(), kReduceScatterStream);
   const Tensor gradient = keeps ? Tensor{}
                                 : Tensor::empty({of.row_elems}, of.original_dtype, MemCategory::kGradient,
                                                 fmt::format("gradient shards of '{}'", shown_path(context.path)));

@@ -11,6 +11,8 @@
 namespace loom::device {
 namespace {
 
+constexpr StreamId kReduceScatterStream{3, "reduce_scatter"};
+
 using ::testing::StrEq;
 using ::testing::ThrowsMessage;
 
@@ -43,9 +45,9 @@ TEST(Device, ADryRunAccountsAndRecordsButDoesNotCompute) {
 
 TEST(Device, SynchronizeSurfacesTheCauseOfAnyStream) {
   test::OneRank rank({.executor = ExecutorKind::kThreaded});
-  rank.device().stream(StreamId::kReduceScatter).submit({"reduce_scatter", "", {}, [] {
-                                                           throw std::runtime_error("link down");
-                                                         }});
+  rank.device().stream(kReduceScatterStream).submit({"reduce_scatter", "", {}, [] {
+                                                       throw std::runtime_error("link down");
+                                                     }});
   EXPECT_THAT([&] { rank.device().synchronize(); }, ThrowsMessage<std::runtime_error>(StrEq("link down")));
 }
 

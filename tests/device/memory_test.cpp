@@ -11,6 +11,8 @@
 namespace loom::device {
 namespace {
 
+constexpr StreamId kGatherCopyInStream{1, "gather_copy_in"};
+
 using test::shared_arena;
 using ::testing::StrEq;
 using ::testing::ThrowsMessage;
@@ -89,7 +91,7 @@ TEST(DeviceMemory, SaysWhatFillsItWhenItIsFullAndChangesNothing) {
 TEST(DeviceMemory, PoolScopesChooseThePoolAndNest) {
   DeviceMemory memory(64 * kMiB, shared_arena(), true);
   {
-    const PoolScope gather(memory, StreamId::kGatherCopyIn);
+    const PoolScope gather(memory, kGatherCopyInStream);
     memory.allocate(12 * kMiB, kGatherBuffer, "gather").reset();
     const PoolScope compute(memory, StreamId::kCompute);
     memory.allocate(12 * kMiB, kUnsharded, "cannot reuse another stream's memory").reset();

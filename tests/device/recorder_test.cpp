@@ -16,6 +16,12 @@
 namespace loom::device {
 namespace {
 
+constexpr StreamId kGatherStream{2, "gather"};
+constexpr StreamId kReduceScatterStream{3, "reduce_scatter"};
+constexpr MarkKind kGatherMark{"AG"};
+constexpr MarkKind kGatheredMark{"W"};
+constexpr MarkKind kReduceScatterMark{"RS"};
+
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
@@ -38,10 +44,10 @@ Words recorded(ExecutorKind executor) {
   test::OneRank rank({.executor = executor});
   Device& device = rank.device();
   const Recorder recorder(device);
-  device.stream(StreamId::kGather).submit({"all_gather", "layers.0", {0, 1, 2, 3}, [] {}});
+  device.stream(kGatherStream).submit({"all_gather", "layers.0", {0, 1, 2, 3}, [] {}});
   device.launch("linear", {8, 4, 2}, [] {});
-  device.log().add_mark({.kind = MarkKind::kGathered, .subject = "layers.0"});
-  device.stream(StreamId::kReduceScatter).submit({"reduce_scatter", "layers.0", {}, [] {}});
+  device.log().add_mark({.kind = kGatheredMark, .subject = "layers.0"});
+  device.stream(kReduceScatterStream).submit({"reduce_scatter", "layers.0", {}, [] {}});
   device.synchronize();
   return words(recorder.recording());
 }
@@ -66,10 +72,10 @@ TEST(Recorder, KeepsTheCostOfWork) {
 TEST(Recorder, KeepsWhatAMarkSays) {
   test::OneRank rank;
   const Recorder recorder(rank.device());
-  rank.device().log().add_mark({MarkKind::kReduceScatter, "head", 96, DType::kBF16, 3, true});
+  rank.device().log().add_mark({kReduceScatterMark, "head", 96, DType::kBF16, 3, true});
   const Recording recording = recorder.recording();
   const Mark& mark = recording.marks.at(0);
-  EXPECT_EQ(token(mark.kind), "RS");
+  EXPECT_EQ(mark.kind.token(), "RS");
   EXPECT_EQ(recording.text(mark.subject), "head");
   EXPECT_EQ(mark.bytes, 96);
   EXPECT_EQ(mark.dtype, DType::kBF16);
@@ -83,7 +89,7 @@ TEST(Recorder, HoldsNothingThatWasIssuedWhileItDidNotRun) {
   const auto work = [&](const char* name) {
     device.launch(name, {}, [] {});
     device.stream(StreamId::kH2D).submit({name, "", {}, [] {}});
-    device.log().add_mark({.kind = MarkKind::kGather});
+    device.log().add_mark({.kind = kGatherMark});
   };
   work("before");
   EXPECT_FALSE(device.log().on());
@@ -106,7 +112,7 @@ TEST(Recorder, SaysWhatKindOfWorkACollectiveIs) {
   for (const std::vector<int>* ranks : {&pair, &alone}) {
     StreamItem item{"rs", "", {.unit = Unit::kLink}, [] {}};
     item.collective = Collective{CollectiveKind::kReduceScatter, 64, ranks, "dp_shard"};
-    rank.device().stream(StreamId::kReduceScatter).submit(std::move(item));
+    rank.device().stream(kReduceScatterStream).submit(std::move(item));
   }
   const Recording recording = recorder.recording();
   EXPECT_EQ(recording.entries[0].kind, EntryKind::kCollective);
@@ -124,14 +130,14 @@ TEST(Waits, ReferToEntriesByIndexAndLeaveOutWhatIsOlder) {
   Device& device = rank.device();
   Stream& compute = device.stream(StreamId::kCompute);
   const Recorder elder(device);
-  device.stream(StreamId::kGather).submit({"old", "", {}, [] {}});
-  const Event old = device.stream(StreamId::kGather).record();
+  device.stream(kGatherStream).submit({"old", "", {}, [] {}});
+  const Event old = device.stream(kGatherStream).record();
   const Recorder recorder(device);
-  device.stream(StreamId::kReduceScatter).wait(old);
-  device.stream(StreamId::kReduceScatter).record();
-  compute.wait(device.stream(StreamId::kReduceScatter).record());  // stands behind a wait that is left out
-  device.stream(StreamId::kGather).submit({"new", "", {}, [] {}});
-  compute.wait(device.stream(StreamId::kGather).record());
+  device.stream(kReduceScatterStream).wait(old);
+  device.stream(kReduceScatterStream).record();
+  compute.wait(device.stream(kReduceScatterStream).record());  // stands behind a wait that is left out
+  device.stream(kGatherStream).submit({"new", "", {}, [] {}});
+  compute.wait(device.stream(kGatherStream).record());
   const Recording recording = recorder.recording();
   ASSERT_THAT(recording.entries, SizeIs(2));
   EXPECT_EQ(recording.entries[1].kind, EntryKind::kStreamWait);
@@ -143,13 +149,13 @@ TEST(Waits, InsideAKernelOrAPauseAreNoWaits) {
   test::OneRank rank;
   Device& device = rank.device();
   const Recorder recorder(device);
-  device.stream(StreamId::kGather).submit({"item", "", {}, [] {}});
-  const Event event = device.stream(StreamId::kGather).record();
+  device.stream(kGatherStream).submit({"item", "", {}, [] {}});
+  const Event event = device.stream(kGatherStream).record();
   device.launch("kernel", {}, [&] { device.stream(StreamId::kCompute).wait(event); });
   {
     const IssueLog::Pause pause(device.log());
     device.synchronize();
-    EXPECT_EQ(device.stream(StreamId::kGather).record().entry(), kDone);
+    EXPECT_EQ(device.stream(kGatherStream).record().entry(), kDone);
   }
   EXPECT_THAT(recorder.recording().entries, SizeIs(2));
   EXPECT_TRUE(device.log().on());
@@ -230,7 +236,7 @@ TEST(WallTimes, OfKernelsItemsAndHostWorkSpanWhatRan) {
     test::OneRank rank({.executor = executor});
     const Recorder recorder(rank.device(), {.wall = true});
     rank.device().launch("kernel", {}, sleep_ms);
-    rank.device().stream(StreamId::kGather).submit({"item", "", {}, sleep_ms});
+    rank.device().stream(kGatherStream).submit({"item", "", {}, sleep_ms});
     rank.device().run_on_host("work", {}, sleep_ms);
     const Recording recording = recorder.recording();  // waits for the item
     ASSERT_EQ(recording.entries.size(), 3u);
@@ -248,10 +254,10 @@ TEST(WallTimes, OfAWaitEndWhenTheStreamGoesOn) {
   test::OneRank rank({.executor = ExecutorKind::kThreaded});
   const Recorder recorder(rank.device(), {.wall = true});
   std::atomic<bool> go = false;
-  rank.device().stream(StreamId::kGather).submit({"slow", "", {}, [&] {
-                                                    while (!go) std::this_thread::yield();
-                                                  }});
-  rank.device().stream(StreamId::kReduceScatter).wait(rank.device().stream(StreamId::kGather).record());
+  rank.device().stream(kGatherStream).submit({"slow", "", {}, [&] {
+                                                while (!go) std::this_thread::yield();
+                                              }});
+  rank.device().stream(kReduceScatterStream).wait(rank.device().stream(kGatherStream).record());
   go = true;
   const Recording recording = recorder.recording();
   ASSERT_EQ(recording.entries[1].kind, EntryKind::kStreamWait);
@@ -263,9 +269,9 @@ TEST(WallTimes, MayBeStampedAfterTheRecorderIsGone) {
   std::atomic<bool> go = false;
   {
     const Recorder recorder(rank.device(), {.wall = true});
-    rank.device().stream(StreamId::kGather).submit({"slow", "", {}, [&] {
-                                                      while (!go) std::this_thread::yield();
-                                                    }});
+    rank.device().stream(kGatherStream).submit({"slow", "", {}, [&] {
+                                                  while (!go) std::this_thread::yield();
+                                                }});
   }
   go = true;
   rank.device().synchronize();
@@ -310,12 +316,12 @@ std::string everything(const Recording& recording) {
   std::string text;
   recording.visit(
       [&](const Entry& e) {
-        text += fmt::format("{} {} '{}' '{}' {} {} {} {}\n", static_cast<int>(e.kind), static_cast<int>(e.stream),
+        text += fmt::format("{} {} '{}' '{}' {} {} {} {}\n", static_cast<int>(e.kind), e.stream.place(),
                             recording.text(e.name), recording.text(e.subject), recording.text(e.site), e.other, e.bytes,
                             e.cost.read_bytes);
       },
       [&](const Mark& m) {
-        text += fmt::format("{} '{}' {} {}\n", token(m.kind), recording.text(m.subject), m.entries, m.bytes);
+        text += fmt::format("{} '{}' {} {}\n", m.kind.token(), recording.text(m.subject), m.entries, m.bytes);
       });
   for (const MemorySample& m : recording.memory) {
     text += fmt::format("{} {} {}\n", m.entries, m.allocated_bytes, m.reserved_bytes);
@@ -327,9 +333,9 @@ std::string everything(const Recording& recording) {
 void work(Device& device, const std::string& step) {
   device.log().add_phase(step);
   const auto block = take(device, 1024);
-  device.stream(StreamId::kGather).submit({"all_gather", "layers.0", {.read_bytes = 3}, [] {}});
-  device.log().add_mark({.kind = MarkKind::kGather, .subject = step});
-  device.stream(StreamId::kCompute).wait(device.stream(StreamId::kGather).record());
+  device.stream(kGatherStream).submit({"all_gather", "layers.0", {.read_bytes = 3}, [] {}});
+  device.log().add_mark({.kind = kGatherMark, .subject = step});
+  device.stream(StreamId::kCompute).wait(device.stream(kGatherStream).record());
   device.launch("linear", {.read_bytes = 5}, [] {});
   device.synchronize();
 }

@@ -14,6 +14,10 @@
 namespace loom::device {
 namespace {
 
+constexpr StreamId kGatherStream{2, "gather"};
+constexpr StreamId kReduceScatterStream{3, "reduce_scatter"};
+constexpr StreamId kAllReduceStream{4, "all_reduce"};
+
 using ::testing::ElementsAre;
 using ::testing::StrEq;
 using ::testing::ThrowsMessage;
@@ -44,10 +48,10 @@ StreamItem fails(const char* cause) {
 
 struct Streams {
   explicit Streams(ExecutorKind executor)
-      : a(StreamId::kGather, "a", executor, &context, &issue_log),
-        b(StreamId::kReduceScatter, "b", executor, &context, &issue_log),
-        c(StreamId::kAllReduce, "c", executor, &context, &issue_log),
-        compute(StreamId::kCompute, "compute", executor, &context, &issue_log) {}
+      : a(kGatherStream, executor, &context, &issue_log),
+        b(kReduceScatterStream, executor, &context, &issue_log),
+        c(kAllReduceStream, executor, &context, &issue_log),
+        compute(StreamId::kCompute, executor, &context, &issue_log) {}
 
   RankContext context{3, 4};
   IssueLog issue_log;
@@ -142,7 +146,7 @@ TEST_P(BothExecutors, OnTheComputeStreamAnErrorIsThrownAtOnceAndPoisonsNothing) 
 TEST_P(BothExecutors, DestructionRunsWhatWasSubmitted) {
   std::atomic<int> ran = 0;
   {
-    Stream stream(StreamId::kH2D, "short", GetParam(), &s.context, &s.issue_log);
+    Stream stream(StreamId::kH2D, GetParam(), &s.context, &s.issue_log);
     for (int i = 0; i < 50; ++i) stream.submit(runs([&ran] { ++ran; }));
   }
   EXPECT_EQ(ran, 50);

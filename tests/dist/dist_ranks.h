@@ -33,7 +33,7 @@ inline std::vector<std::string> events_of(const device::Recording& recording) {
   std::vector<std::string> events;
   for (const device::Entry& e : recording.entries) {
     events.push_back(fmt::format("{} on {}, {} '{}', {} bytes, {} read, {} written, {} flops, {} over links",
-                                 static_cast<int>(e.kind), device::name(e.stream), recording.text(e.name),
+                                 static_cast<int>(e.kind), e.stream.name(), recording.text(e.name),
                                  recording.text(e.subject), e.bytes, e.cost.read_bytes, e.cost.written_bytes,
                                  e.cost.flops, e.cost.link_bytes));
   }

@@ -20,6 +20,8 @@
 namespace loom::launch {
 namespace {
 
+constexpr device::StreamId kGatherStream{2, "gather"};
+
 using device::HostTopology;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
@@ -289,7 +291,7 @@ TEST(BoundRank, HasItsHostThreadAndItsStreamsOnTheirCores) {
     options.executor = device::ExecutorKind::kThreaded;
     device::Device& device = device::Device::install(context, options);
     std::vector<int> found;
-    device.stream(device::StreamId::kGather).submit({"look", "", {}, [&] { found = cores_of_this_thread(); }});
+    device.stream(kGatherStream).submit({"look", "", {}, [&] { found = cores_of_this_thread(); }});
     device.synchronize();
     EXPECT_EQ(found, cores.threads.streams);
   });

@@ -8,6 +8,7 @@
 
 #include "engine/device/recorder.h"
 #include "engine/virtual_time/breakdown.h"
+#include "sharding/streams.h"
 #include "tests/support/one_rank.h"
 
 namespace loom::observe {
@@ -25,13 +26,13 @@ class Step : public ::testing::Test {
  protected:
   std::int64_t gather(const std::string& group, std::int64_t bytes) {
     const std::vector<int>& ranks = ranks_;
-    log().add_item(StreamId::kGather,
+    log().add_item(sharding::kGatherStream,
                    {.name = "all_gather",
                     .subject = group,
                     .cost = {.link_bytes = bytes, .unit = device::Unit::kLink},
                     .run = {},
                     .collective = device::Collective{device::CollectiveKind::kAllGather, 2 * bytes, &ranks}});
-    return log().last_of(StreamId::kGather);
+    return log().last_of(sharding::kGatherStream);
   }
   void kernel(const char* name, std::int64_t written) {
     log().add_kernel(StreamId::kCompute, name, {.written_bytes = written});

@@ -11,6 +11,7 @@
 #include "engine/core/units.h"
 #include "engine/plan/plan_output.h"
 #include "engine/plan/planner.h"
+#include "sharding/marks.h"
 #include "tests/plan/small_plan.h"
 #include "tests/support/files.h"
 
@@ -65,8 +66,8 @@ std::vector<Stay> stays_of_layers(const StepEstimate& plan) {
       [&](const device::Mark& mark) {
         const auto stay = open.find(mark.subject);
         if (stay == open.end()) return;
-        if (mark.kind == MarkKind::kGathered) stay->second.wanted_ns = std::max(compute_ns, stay->second.begin_ns);
-        if (mark.kind != MarkKind::kReshard) return;
+        if (mark.kind == sharding::kGatheredMark) stay->second.wanted_ns = std::max(compute_ns, stay->second.begin_ns);
+        if (mark.kind != sharding::kReshardMark) return;
         stay->second.end_ns = compute_ns;
         stays.push_back(stay->second);
         open.erase(stay);

@@ -31,7 +31,7 @@ using ::testing::StartsWith;
 std::string line_of(const device::Recording& recording, const device::Entry& entry) {
   const device::Cost& c = entry.cost;
   return fmt::format("{} {} {} {} after {} moves {} flops {} reads {} writes {} links {} m{} n{} k{}",
-                     static_cast<int>(entry.kind), static_cast<int>(entry.stream), recording.text(entry.name),
+                     static_cast<int>(entry.kind), entry.stream.place(), recording.text(entry.name),
                      recording.text(entry.subject), entry.other, entry.bytes, c.flops, c.read_bytes, c.written_bytes,
                      c.link_bytes, c.m, c.n, c.k);
 }
@@ -294,6 +294,27 @@ TEST(TrainAndPlan, AgreeForAProgramsOwnLossOfTwoInputs) {
     a.kernels.set = kernels;
     a.kernels.fused = kernels == train::KernelSet::kFast ? nn::KernelOptions::fast() : nn::KernelOptions::pytorch();
     expect_same(estimate_step(a, calls, profile()), run_fourth_step(a, calls));
+  }
+}
+
+TEST(TrainAndPlan, AgreeInEitherGatherLayoutWithEitherSetOfKernels) {
+  for (const train::KernelSet kernels : {train::KernelSet::kFast, train::KernelSet::kPytorch}) {
+    train::TrainSections a = arguments();
+    a.kernels.set = kernels;
+    a.kernels.fused = kernels == train::KernelSet::kFast ? nn::KernelOptions::fast() : nn::KernelOptions::pytorch();
+    const train::PretrainCallbacks calls = cli::hub_callbacks(a);
+    const std::int64_t of_kernels = estimate_step(a, calls, profile()).memory.peak_allocated_bytes;
+    std::map<sharding::GatherLayout, std::int64_t> peaks;
+    for (const auto layout : {sharding::GatherLayout::kFast, sharding::GatherLayout::kBuffered}) {
+      a.parallel.gather_layout = layout;
+      const StepEstimate plan = estimate_step(a, calls, profile());
+      expect_same(plan, run_fourth_step(a, calls));
+      peaks[layout] = plan.memory.peak_allocated_bytes;
+    }
+    EXPECT_LT(peaks[sharding::GatherLayout::kFast], peaks[sharding::GatherLayout::kBuffered]);
+    EXPECT_EQ(
+        of_kernels,
+        peaks[kernels == train::KernelSet::kFast ? sharding::GatherLayout::kFast : sharding::GatherLayout::kBuffered]);
   }
 }
 

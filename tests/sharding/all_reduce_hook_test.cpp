@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "engine/core/error.h"
+#include "sharding/streams.h"
 #include "tests/support/files.h"
 #include "tests/support/toy_models.h"
 #include "tests/support/world.h"
@@ -112,8 +113,7 @@ TEST(AllReduceHook, RunsOnTheStreamItIsGiven) {
   run_world(2,
             [](RankContext& context, comm::World& world) {
               device::Device& device = device::Device::current();
-              device::Stream own(device::StreamId::kAllReduce, "own", device::ExecutorKind::kThreaded, &context,
-                                 &device.log());
+              device::Stream own(sharding::kAllReduceStream, device::ExecutorKind::kThreaded, &context, &device.log());
               std::thread::id thread_of_own, thread_of_hook;
               own.submit({"look", "", {}, [&] { thread_of_own = std::this_thread::get_id(); }});
               const auto chain = test::sharded_chain(kWidth, 1, test::sharded_over_all(world));

@@ -17,6 +17,7 @@
 #include "sharding/fully_shard.h"
 #include "tests/support/issued.h"
 #include "tests/support/parity_report.h"
+#include "tests/support/step_marks.h"
 
 namespace loom::test {
 namespace {
@@ -41,9 +42,9 @@ void mark_forwards(nn::Module& model, const Words& paths) {
   };
   for (const std::string& path : paths) {
     nn::Module& module = *model.find(path);
-    module.register_pre_hook([mark, path](nn::Module&, nn::Args&) { mark(device::MarkKind::kForward, path); });
+    module.register_pre_hook([mark, path](nn::Module&, nn::Args&) { mark(test::kForwardMark, path); });
     module.register_post_hook([mark, path](nn::Module&, nn::Value output) {
-      mark(device::MarkKind::kForwardEnd, path);
+      mark(test::kForwardEndMark, path);
       return output;
     });
   }
@@ -116,9 +117,9 @@ void train_step(nn::Module& model, nn::Optimizer& optimizer, int rank) {
     ids.data<std::int32_t>()[i] = static_cast<std::int32_t>((7 * i + 3 * rank) % 64);
   }
   const Tensor loss = nn::functional::cross_entropy(model(ids).tensor(), ids);
-  device::Device::current().log().add_mark({.kind = device::MarkKind::kBackward});
+  device::Device::current().log().add_mark({.kind = test::kBackwardMark});
   autograd::backward(loss);
-  device::Device::current().log().add_mark({.kind = device::MarkKind::kOptimizer});
+  device::Device::current().log().add_mark({.kind = test::kOptimizerMark});
   optimizer.step();
   optimizer.zero_grad();
 }

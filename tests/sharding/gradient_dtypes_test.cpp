@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "engine/device/recorder.h"
+#include "sharding/marks.h"
 #include "tests/support/toy_models.h"
 #include "tests/support/world.h"
 
@@ -152,7 +153,7 @@ TEST(GradientSync, OffCommunicatesNothingAndOnReducesEverythingOnce) {
     set_requires_gradient_sync(*model, false);
     backward(*model, context.rank());
     const auto reductions = [&] {
-      return std::ranges::count(recorder.recording().marks, device::MarkKind::kReduceScatter, &device::Mark::kind);
+      return std::ranges::count(recorder.recording().marks, sharding::kReduceScatterMark, &device::Mark::kind);
     };
     EXPECT_EQ(reductions(), 0);
     EXPECT_FALSE(model->weight.value.grad().defined());

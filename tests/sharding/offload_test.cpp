@@ -22,6 +22,7 @@
 #include "sharding/full_parameters.h"
 #include "sharding/fully_shard.h"
 #include "sharding/parallelize.h"
+#include "sharding/streams.h"
 #include "tests/support/files.h"
 #include "tests/support/issued.h"
 
@@ -470,9 +471,9 @@ TEST(OffloadedReduction, AddsOnTheCpuWhenGradientsAreThere) {
 class Gate {
  public:
   explicit Gate(Rank& rank) {
-    rank.device().stream(StreamId::kReduceScatter).submit({"gate", "", {}, [open = opened_.get_future().share()] {
-                                                             open.wait();
-                                                           }});
+    rank.device().stream(sharding::kReduceScatterStream).submit({"gate", "", {}, [open = opened_.get_future().share()] {
+                                                                   open.wait();
+                                                                 }});
   }
   void open() { opened_.set_value(); }
   // From another thread, a moment after this returns: whoever does not wait until then reads what is not there yet.

@@ -163,7 +163,7 @@ void train_micro_batch(nn::Module& model, const Case& c) {
                             : model(ids).tensor();
   const Tensor targets = some_ids({output.shape()[0], output.shape()[1]}, test::kToyVocab);
   const Tensor loss = ops::cross_entropy(ops::cast(output, DType::kF32), targets);
-  mark(device::MarkKind::kBackward);
+  mark(test::kBackwardMark);
   autograd::backward(loss);
 }
 
@@ -185,7 +185,7 @@ Tokens run_rank(const Case& c, const Way& way, RankContext& context, comm::World
       if (c.accum > 1) sharding::set_requires_gradient_sync(*model, a == c.accum - 1);
       train_micro_batch(*model, c);
     }
-    mark(device::MarkKind::kOptimizer);
+    mark(test::kOptimizerMark);
     optimizer.step();
     optimizer.zero_grad();
   }

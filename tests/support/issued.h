@@ -27,13 +27,13 @@ inline std::vector<Issued> issued(const device::Recording& recording) {
       [&](const device::Entry& entry) {
         const bool host = entry.kind == device::EntryKind::kHostWork;
         if (!host && !device::is_stream_work(entry.kind)) return;
-        all.push_back({.stream = std::string(host ? "host" : device::name(entry.stream)),
+        all.push_back({.stream = std::string(host ? "host" : entry.stream.name()),
                        .name = recording.text(entry.name),
                        .subject = recording.text(entry.subject),
                        .cost = entry.cost});
       },
       [&](const device::Mark& mark) {
-        all.push_back({.name = std::string(device::token(mark.kind)),
+        all.push_back({.name = std::string(mark.kind.token()),
                        .subject = recording.text(mark.subject),
                        .bytes = mark.bytes,
                        .dtype = mark.dtype,

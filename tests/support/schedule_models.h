@@ -19,6 +19,7 @@
 #include "engine/nn/module.h"
 #include "engine/tensor/autograd.h"
 #include "engine/tensor/ops.h"
+#include "tests/support/step_marks.h"
 
 namespace loom::test {
 
@@ -68,9 +69,9 @@ class RecordedModule : public nn::Module {
 
  protected:
   nn::Value forward(const nn::Args& args) final {
-    mark(device::MarkKind::kForward);
+    mark(kForwardMark);
     nn::Value output = run(args);
-    mark(device::MarkKind::kForwardEnd);
+    mark(kForwardEndMark);
     return output;
   }
   virtual nn::Value run(const nn::Args& args) = 0;

@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "engine/device/recording.h"
+#include "sharding/marks.h"
+#include "tests/support/step_marks.h"
 
 namespace loom::test {
 
@@ -14,19 +16,14 @@ inline std::vector<std::string> schedule_tokens(const device::Recording& recordi
   std::vector<std::string> tokens;
   for (const device::Mark& mark : recording.marks) {
     const std::string& subject = recording.text(mark.subject);
-    switch (mark.kind) {
-      case device::MarkKind::kBackward:
-      case device::MarkKind::kOptimizer:
-        tokens.emplace_back(token(mark.kind));
-        break;
-      case device::MarkKind::kReduceScatter:
-      case device::MarkKind::kReduceScatterAllReduce:
-        tokens.push_back(fmt::format("{}:{}[{}]", token(mark.kind), subject, mark.count));
-        break;
-      case device::MarkKind::kDrop:
-        break;
-      default:
-        tokens.push_back(fmt::format("{}:{}", token(mark.kind), subject));
+    const std::string token(mark.kind.token());
+    if (mark.kind == sharding::kDropMark) continue;
+    if (mark.kind == test::kBackwardMark || mark.kind == test::kOptimizerMark) {
+      tokens.push_back(token);
+    } else if (mark.kind == sharding::kReduceScatterMark || mark.kind == sharding::kReduceScatterAllReduceMark) {
+      tokens.push_back(fmt::format("{}:{}[{}]", token, subject, mark.count));
+    } else {
+      tokens.push_back(fmt::format("{}:{}", token, subject));
     }
   }
   return tokens;

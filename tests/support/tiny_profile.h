@@ -16,6 +16,9 @@
 
 namespace loom::test {
 
+inline constexpr device::StreamId kGatherStream{2, "gather"};
+inline constexpr device::StreamId kReduceScatterStream{3, "reduce_scatter"};
+
 inline virtual_time::HardwareProfile tiny_profile() {
   virtual_time::HardwareProfile p;
   p.name = "tiny";
@@ -62,10 +65,10 @@ class HandMade {
   }
   // That takes ns inside a node of two.
   std::int64_t gather(std::int64_t ns, const std::vector<int>& ranks) {
-    return collective(device::StreamId::kGather, device::CollectiveKind::kAllGather, 2 * ns, ranks);
+    return collective(kGatherStream, device::CollectiveKind::kAllGather, 2 * ns, ranks);
   }
   std::int64_t reduce(std::int64_t ns, const std::vector<int>& ranks) {
-    return collective(device::StreamId::kReduceScatter, device::CollectiveKind::kReduceScatter, 2 * ns, ranks);
+    return collective(kReduceScatterStream, device::CollectiveKind::kReduceScatter, 2 * ns, ranks);
   }
   void wait(device::StreamId stream, std::int64_t entry) { log().add_stream_wait(stream, entry); }
   void phase(std::string_view name) { log().add_phase(name); }

@@ -5,6 +5,7 @@
 
 #include "engine/core/error.h"
 #include "engine/device/recorder.h"
+#include "sharding/marks.h"
 #include "tests/train/tiny_trainers.h"
 
 namespace loom::train {
@@ -41,7 +42,7 @@ class Schedules : public TinyTrainers {
         ran.losses.push_back(metrics.loss);
         ran.norms.push_back(metrics.grad_norm);
         const device::Recording recording = recorder.recording();
-        ran.reductions = std::ranges::count(recording.marks, device::MarkKind::kReduceScatter, &device::Mark::kind);
+        ran.reductions = std::ranges::count(recording.marks, sharding::kReduceScatterMark, &device::Mark::kind);
       }
     });
     return ran;

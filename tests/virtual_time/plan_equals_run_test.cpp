@@ -17,9 +17,9 @@ std::vector<std::string> words(const device::Recording& recording) {
   for (const device::Entry& e : recording.entries) {
     all.push_back(
         fmt::format("{} stream {} {} '{}' waits {} | {} bytes of {} ranks | {} flops, {} read, {} written, {} links",
-                    static_cast<int>(e.kind), static_cast<int>(e.stream), recording.text(e.name),
-                    recording.text(e.subject), e.other, e.bytes, e.group < 0 ? 0 : recording.group(e.group).size(),
-                    e.cost.flops, e.cost.read_bytes, e.cost.written_bytes, e.cost.link_bytes));
+                    static_cast<int>(e.kind), e.stream.place(), recording.text(e.name), recording.text(e.subject),
+                    e.other, e.bytes, e.group < 0 ? 0 : recording.group(e.group).size(), e.cost.flops,
+                    e.cost.read_bytes, e.cost.written_bytes, e.cost.link_bytes));
   }
   return all;
 }

@@ -69,6 +69,7 @@ class Muon::Matrix {
 
   const std::string& path() const { return parameter_.path; }
   const Tensor& rows() const { return rows_; }
+  device::StreamId stream() const { return shards_.stream; }
 
   // All ranks' rows, with the padding; it has bytes only at its owner.
   void make_full() {
@@ -188,7 +189,7 @@ class Muon::Round {
       largest = std::max(largest, bytes * ranks_->size());
       if (is_own(i)) received += bytes * (ranks_->size() - 1);
     }
-    device::Stream& stream = device().stream(StreamId::kGather);
+    device::Stream& stream = device().stream(matrices_.front().stream());
     stream.wait(device().stream(StreamId::kCompute).record());
     stream.submit({name,
                    matrices_.front().path(),

@@ -8,7 +8,7 @@
 //             first, owners in rising and falling order by turns. u travels in bf16 (fp64 for fp64 parameters), the
 //             momentum stays sharded in fp32. Stacks are cut by matrix, and none of them travels.
 // Order       momentum and gather of a round are issued before the one before it is orthogonalized, and the one before
-//             that is applied after it; gathers and scatters on the gather stream, on a lane of their own.
+//             that is applied after it; gathers and scatters on RowShards::stream, on a lane of their own.
 // Memory      a momentum beside each shard; during a step this rank's rows of up to three rounds in bf16, two whole
 //             updates that it owns, and the buffers of orthogonalized() for the largest one.
 // The rest    AdamW with the learning rate and weight decay of its groups; MuonOptions::scalar_lr gives it a rate of
@@ -40,9 +40,10 @@ namespace loom::nn {
 // How the ranks of an axis hold a parameter; Muon takes matrices that are cut by rows.
 struct RowShards {
   std::shared_ptr<comm::ProcessGroup> ranks;
-  std::int64_t padded_rows = 0;  // of each rank; the last ones are padded
-  Shape together;                // all that the ranks hold
-  int dim = 0;                   // that is cut
+  std::int64_t padded_rows = 0;                          // of each rank; the last ones are padded
+  Shape together;                                        // all that the ranks hold
+  int dim = 0;                                           // that is cut
+  device::StreamId stream = device::StreamId::kCompute;  // of exchanges among them
 };
 // By Tensor::id() of the parameter. Parameters that are not here are whole on this rank.
 using ShardedParameters = std::unordered_map<const void*, RowShards>;
