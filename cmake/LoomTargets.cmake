@@ -23,9 +23,7 @@ if(LOOM_SANITIZE MATCHES "undefined")
   # engine/kernels, which reads raw memory, asks for alignment again.
   target_compile_options(loom_library_flags INTERFACE -fno-sanitize=null,object-size,vptr,alignment)
 endif()
-if(LOOM_NATIVE)
-  target_compile_options(loom_library_flags INTERFACE -march=native)
-endif()
+include(LoomProcessors)
 
 # Programs link loom_flags, libraries loom_library_flags.
 add_library(loom_flags INTERFACE)
@@ -50,11 +48,17 @@ endfunction()
 set(LOOM_WITHOUT_ARITHMETIC arguments checkpoint checkpoint_store config convert dialects dialects_hub inspect job launch log observe pretrain program
   sharding_config talk)
 
-# loom_add_library(name SOURCES ... [PUBLIC ...] [PRIVATE ...]): static library loom_<name>, alias shardloom::<name>.
-# PUBLIC and PRIVATE are link edges; a floor's folder is where it is declared.
+# loom_add_library(name SOURCES ... [PER_PROCESSOR ...] [PUBLIC ...] [PRIVATE ...]): static library loom_<name>, alias
+# shardloom::<name>. PER_PROCESSOR are further sources, which LOOM_NATIVE=OFF compiles once a processor level
+# (LoomProcessors.cmake). PUBLIC and PRIVATE are link edges; a floor's folder is where it is declared.
 function(loom_add_library name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
-  add_library(loom_${name} STATIC ${ARG_SOURCES})
+  cmake_parse_arguments(ARG "" "" "SOURCES;PER_PROCESSOR;PUBLIC;PRIVATE" ${ARGN})
+  if(LOOM_PROCESSOR_LEVELS AND ARG_PER_PROCESSOR)
+    add_library(loom_${name} STATIC ${ARG_SOURCES})
+    loom_add_processor_levels(loom_${name} SOURCES ${ARG_PER_PROCESSOR} LINK ${ARG_PUBLIC} ${ARG_PRIVATE})
+  else()
+    add_library(loom_${name} STATIC ${ARG_SOURCES} ${ARG_PER_PROCESSOR})
+  endif()
   add_library(shardloom::${name} ALIAS loom_${name})
   set_target_properties(loom_${name} PROPERTIES EXPORT_NAME ${name})
   target_compile_features(loom_${name} PUBLIC cxx_std_20)
@@ -68,7 +72,7 @@ function(loom_add_library name)
   if(NOT name MATCHES "^kernels")  # whose bits may depend on what is inlined
     loom_group_sources(loom_${name})
   endif()
-  loom_note_edges(${name} "${ARG_SOURCES}" "${ARG_PUBLIC}" "${ARG_PRIVATE}")
+  loom_note_edges(${name} "${ARG_SOURCES};${ARG_PER_PROCESSOR}" "${ARG_PUBLIC}" "${ARG_PRIVATE}")
 endfunction()
 
 # loom_add_program(name SOURCES ... LINK ... [INSTALL]): an executable; with INSTALL it goes to bin/.

@@ -18,6 +18,7 @@
 #include "engine/cli/hub_callbacks.h"
 #include "engine/cli/standard_streams.h"
 #include "engine/core/error.h"
+#include "engine/core/processor_level.h"
 #include "engine/dialects/hub_models.h"
 #include "engine/launch/failure_text.h"
 
@@ -69,6 +70,7 @@ int run_with_advice(const ParsedCommand& command) {
 
 int program_main(int argc, const char* const* argv) {
   return exit_status_of("shardloom", [&] {
+    check_processor_variable();
     return run_with_advice(parse_arguments(argc, argv, launch::Start::detect(), dialects::hub_models()));
   });
 }

@@ -3,6 +3,7 @@
 
 #include <sys/syscall.h>
 
+#include "engine/core/processor_level.h"
 #include "engine/kernels/bf16_products.h"
 #include "engine/kernels/gemm_kernels.h"
 
@@ -38,14 +39,12 @@ struct Found {
     __builtin_cpu_init();
     const bool has_avx2 =
         __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
-    const bool has_avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
     if (!has_avx2) return;
     sets[count++] = &kAvx2;
-    if (!has_avx512) return;
+    if (processor_level() < ProcessorLevel::kAvx512) return;
     const bool pairs_are_fast = fastest_bf16_products() == Bf16Products::kPairs;
     if (pairs_are_fast) sets[count++] = &kAvx512;
-    if (__builtin_cpu_supports("avx512bf16")) sets[count++] = &kAvx512AndBf16;
+    if (processor_level() == ProcessorLevel::kAvx512Bf16) sets[count++] = &kAvx512AndBf16;
     if (!pairs_are_fast) sets[count++] = &kAvx512;
     if (may_use_amx()) sets[count++] = &kAvx512AndAmx;
   }

@@ -1,7 +1,7 @@
 // Promise: links of the documents lead to files and headings; docs/index.md names every page; both READMEs have the
 //          same commands and links and show a model that is compiled; docs/dependencies.md has the packages that are
-//          installed, and the Dockerfile uses scripts, presets and folders that exist. Headers have the names that docs/from-python.md gives beside them, and sources the texts that
-//          docs/troubleshooting.md quotes.
+//          installed, and the Dockerfile uses scripts, presets and folders that exist. Headers have the names that
+//          docs/from-python.md gives beside them, and sources the texts that docs/troubleshooting.md quotes.
 // World:   this checkout.
 #include <algorithm>
 #include <cctype>
