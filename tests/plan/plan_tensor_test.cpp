@@ -6,6 +6,7 @@
 
 #include "engine/cli/hub_callbacks.h"
 #include "engine/plan/planner.h"
+#include "engine/train/step/marks.h"
 #include "tests/plan/small_plan.h"
 #include "tests/support/files.h"
 
@@ -43,7 +44,7 @@ train::TrainSections job(const Sizes& of, int layers, int t, bool sequence) {
 std::int64_t kept_bytes(const Sizes& of, int layers, int t, bool sequence) {
   const train::TrainSections a = job(of, layers, t, sequence);
   const device::Recording run = estimate_step(a, cli::hub_callbacks(a), profile()).run.recording;
-  const auto backward = std::ranges::find(run.marks, device::MarkKind::kBackward, &device::Mark::kind);
+  const auto backward = std::ranges::find(run.marks, train::kBackwardMark, &device::Mark::kind);
   std::int64_t bytes = 0;
   for (const device::MemorySample& sample : run.memory) {
     if (sample.entries > backward->entries) break;
