@@ -339,10 +339,10 @@ TEST_F(DialectProgram, AClassThatIsNotBuiltIsShownAndNotTrained) {
 }
 
 TEST_F(DialectProgram, RefusedKeysAreNamedInOneRun) {
-  folder.write("bad.yaml", "parallel: {tensor_parallel_size: 2}\ntraining:\n  lrr: 1\n  save_steps: 5\ntools: {}\n");
+  folder.write("bad.yaml", "parallel: {context_parallel_size: 2}\ntraining:\n  lrr: 1\n  save_steps: 5\ntools: {}\n");
   const Outcome shown = folder.run({"config", "bad.yaml"});
   EXPECT_EQ(shown.exit_code, 1);
-  for (const char* line : {"bad.yaml: 3 keys are refused:", "bad.yaml:1:34: parallel.tensor_parallel_size is 2",
+  for (const char* line : {"bad.yaml: 3 keys are refused:", "bad.yaml:1:35: parallel.context_parallel_size is 2",
                            "bad.yaml:3:3: unknown key 'training.lrr'; did you mean training.lr?",
                            "bad.yaml:4:15: training.save_steps is 5"}) {
     EXPECT_THAT(shown.out, HasSubstr(line));
