@@ -260,7 +260,8 @@ bool Simulation::pass(std::int32_t r, std::size_t index) {
       issue(r, index, TimeModel::dispatch_ns(host_, entry.cost));
       return true;
     case device::EntryKind::kCollective:
-      issue(r, index, host_.collective_ns);
+      // One of the exchange stream is a call inside an operator, without a group's bookkeeping.
+      issue(r, index, entry.stream == device::StreamId::kExchange ? host_.dispatch_ns : host_.collective_ns);
       return true;
     case device::EntryKind::kStreamWait:
       issue(r, index, host_.stream_wait_ns);

@@ -68,6 +68,15 @@ TEST(Torchtitan, WordsChooseRecompute) {
             "selected_ops");
 }
 
+TEST(Torchtitan, AsynchronousTensorParallelismIsFourSlices) {
+  const job::Texts two = {"--training.steps", "1", "--parallelism.tensor_parallel_degree", "2"};
+  job::Texts async = two;
+  async.insert(async.end(), {"--parallelism.enable_async_tensor_parallel", "true"});
+  EXPECT_EQ(key_in(titan(async), "overlap_slices"), "4");
+  EXPECT_EQ(key_in(titan(async), "sequence_parallel"), "true");
+  EXPECT_EQ(key_in(titan(two), "overlap_slices"), "none");
+}
+
 TEST(Torchtitan, TokensThatDoNotDivideAreRefused) {
   EXPECT_THAT(message_of<ConfigError>([] {
                 raise_refused(titan({"--training.num_tokens_per_microbatch_per_dp_rank", "3000"}));
