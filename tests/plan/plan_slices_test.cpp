@@ -1,8 +1,8 @@
 // Promise: with overlap_slices a plan of ranks that share matrices has its collectives beside products: the step is
 //          shorter by what is no longer exposed; an input that is gathered again costs its bytes, and frees the other
 //          ranks' part of it.
-// World:   rank 0 of 16 H200; two layers of Llama 3's 8B in bf16, 8 ranks share matrices, FSDP over the 2 others; one
-//          sequence of 8192 tokens a micro-batch.
+// World:   rank 0 of 16 H200; two layers of Llama 3's 8B in bf16, 8 ranks share matrices, FSDP over 2; two sequences
+//          of 8192 tokens a micro-batch.
 #include <gmock/gmock.h>
 
 #include "engine/cli/hub_callbacks.h"
@@ -13,6 +13,7 @@
 namespace loom::plan {
 namespace {
 
+constexpr int kSequences = 2;
 constexpr std::int64_t kTokens = 8192, kHidden = 4096, kLayers = 2, kShared = 8, kBf16 = 2;
 
 StepEstimate planned(const std::string& keys) {
@@ -30,8 +31,8 @@ StepEstimate planned(const std::string& keys) {
                            keys);
   a.launch.ranks = 16;
   a.data.seq_length = static_cast<int>(kTokens);
-  a.schedule.micro_batch_size = 1;
-  a.schedule.global_batch_size = 2;
+  a.schedule.micro_batch_size = kSequences;
+  a.schedule.global_batch_size = 2 * kSequences;
   return estimate_step(a, cli::hub_callbacks(a), profile());
 }
 
@@ -55,7 +56,7 @@ std::int64_t received(const StepEstimate& plan, const std::string& axis) {
 TEST(PlanOfSlices, GathersAgainWhatItDoesNotKeep) {
   const StepEstimate whole = planned("overlap_slices: 2\n");
   const StepEstimate again = planned("overlap_slices: 2\nregather_colwise_input: true\n");
-  const std::int64_t others = kTokens * kHidden * kBf16 * (kShared - 1) / kShared;
+  const std::int64_t others = kSequences * kTokens * kHidden * kBf16 * (kShared - 1) / kShared;
   EXPECT_EQ(received(again, "tp") - received(whole, "tp"), 2 * kLayers * others);
   const auto kept = [](const StepEstimate& plan) { return plan.memory.phases.front().end_allocated_bytes; };
   EXPECT_EQ(whole.memory.phases.front().phase, "forward");

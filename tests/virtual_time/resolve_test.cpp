@@ -174,16 +174,18 @@ TEST(VirtualTime, AHostThatIsFasterThanTheDeviceIsHidden) {
 
 TEST(VirtualTime, TheHostPaysByWhatItIssues) {
   HandMade made;
-  made.kernel("linear", {.unit = device::Unit::kMatrix});  // 1 + 10
-  made.gather(10, kPair);                                  // 100
-  made.wait(S::kCompute, made.log().last_of(S::kGather));  // 1000
+  made.kernel("linear", {.unit = device::Unit::kMatrix});                        // 1 + 10
+  made.gather(10, kPair);                                                        // 100
+  made.wait(S::kCompute, made.log().last_of(S::kGather));                        // 1000
+  made.collective(S::kExchange, device::CollectiveKind::kAllGather, 20, kPair);  // 1: of an operator
   HardwareProfile profile = tiny_profile();
   profile.launch = {.dispatch_ns = 1, .library_ns = 10, .collective_ns = 100, .stream_wait_ns = 1000};
   const VirtualTimes times = resolve_one(made, profile);
   EXPECT_EQ(times.ranks[0].entries[0].issued, 11);
   EXPECT_EQ(times.ranks[0].entries[1].issued, 111);
   EXPECT_EQ(times.ranks[0].entries[2].issued, 1111);
-  EXPECT_EQ(times.ranks[0].host_end_ns, 1111);
+  EXPECT_EQ(times.ranks[0].entries[3].issued, 1112);
+  EXPECT_EQ(times.ranks[0].host_end_ns, 1112);
 }
 
 TEST(VirtualTime, TheHostWaitsForTheDeviceAndWorksItself) {
