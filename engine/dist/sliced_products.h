@@ -2,8 +2,8 @@
 // sequence parallelism.
 //
 // Letters    t ranks; hidden states [B, L, K] of each rank, [B, t L, K] whole; n slices (token_slices.h).
-// Colwise    the gather of slice i + 1 of the input runs beside the product of slice i. In backward the product of slice
-//            i + 1 of the input's gradient runs beside the reduce-scatter of slice i.
+// Colwise    the gather of slice i + 1 of the input runs beside the product of slice i. In backward the product of
+//            slice i + 1 of the input's gradient runs beside the reduce-scatter of slice i.
 // Rowwise    the product of slice i + 1 runs beside the reduce-scatter of slice i; in backward the other way.
 // Exposed    of n equal slices the first gather, and the last reduce-scatter; in backward that has the product for the
 //            weight's gradient beside it.

@@ -110,8 +110,8 @@ void record(std::string_view name, std::vector<Tensor> inputs, std::vector<Tenso
 // `gradient`, whose bytes are never read. The tape records and prices the addition all the same.
 Tensor add_gradient_to(std::size_t input, const Tensor& gradient);
 
-// In the backward of an operator, the sum of what other consumers of input `input` gave so far, which is taken away: the
-// operator returns it with its own gradient added. Undefined where nothing came.
+// In the backward of an operator, the sum of what other consumers of input `input` gave so far, which is taken away:
+// the operator returns it with its own gradient added. Undefined where nothing came.
 Tensor take_gradient_sum(std::size_t input);
 
 // record() in two steps: saves before the operator computes. For operators whose saved tensors are all inputs: a

@@ -31,8 +31,8 @@ struct AxisTime {
   bool operator==(const AxisTime&) const = default;
 };
 
-// Breakdown::exposed_comm_ns by axis, in the order of their first collectives; axes whose collectives are all hidden are
-// there with 0. Where several collectives run, the one that was issued first counts.
+// Breakdown::exposed_comm_ns by axis, in the order of their first collectives; axes whose collectives are all hidden
+// are there with 0. Where several collectives run, the one that was issued first counts.
 std::vector<AxisTime> exposed_by_axis(const device::Recording& recording, const RankTimes& times, std::int64_t begin_ns,
                                       std::int64_t end_ns);
 

@@ -8,8 +8,8 @@
 // joined    colwise layers of which each rank computes its part of every matrix.
 // tokens    modules that work on each token by itself and are not cut: each rank computes its part of the tokens
 //           (mixtures of experts).
-// Blocks    the modules right above colwise layers take hidden states as their first argument; their code gives these to
-//           the modules below them and reads them nowhere else.
+// Blocks    the modules right above colwise layers take hidden states as their first argument; their code gives these
+//           to the modules below them and reads them nowhere else.
 #pragma once
 
 #include <string>

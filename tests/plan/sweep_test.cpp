@@ -77,7 +77,7 @@ std::vector<std::string> meshes_of(const Sweep& sweep) {
   return meshes;
 }
 
-// Of tp 1, 3, 6 and ulysses 1, 3, 6 (2 goes with neither 3 key/value heads) and ring 1, 2, 3, 6: products that divide 6.
+// Of tp 1, 3, 6 and ulysses 1, 3, 6 (2 goes with neither 3 key/value heads) and ring 1, 2, 3, 6: all that divide 6.
 TEST(Sweep, TriesEachMeshThatModelAndWorldCanHaveAndCountsTheOthers) {
   const Sweep sweep = sweep_of(job(llama(6, 3), 6), cluster(8));
   EXPECT_THAT(
