@@ -4,8 +4,8 @@
 //          shape is the tensor's own. Rows, columns, experts and cuts on several dims are boxes alike. A rank without
 //          elements has an empty box, which may begin at the end of a dim.
 // Joined   a dim of a joined matrix (q, k and v in one) that ranks cut has the ranks' parts one after another, each
-//          with its part of every matrix; files have one matrix after another. Boxes of both orders never mix: functions
-//          that meet files go by file_parts() and fill_parts().
+//          with its part of every matrix; files have one matrix after another. Boxes of both orders never mix:
+//          functions that meet files go by file_parts() and fill_parts().
 // Use      to draw first values (init.h), to read files, to assemble and cut whole parameters; a distributed
 //          checkpoint writes it beside the bytes.
 // Errors   InvariantError for a box that is not inside the whole.
