@@ -199,7 +199,7 @@ class Sweeper {
   void try_all(std::vector<Combination>& combinations) const {
     on_all_cores(combinations.size(), [&](std::size_t c) {
       Combination& combination = combinations[c];
-      combination.sizes = sizes_of(combination.choice);
+      if (combination.sizes.empty()) combination.sizes = sizes_of(combination.choice);
       try {
         first_failing(
             combination.sizes.size(), [&](std::size_t i) { return try_size(combination, i, kSearched); }, kPrecision);
@@ -246,7 +246,7 @@ class Sweeper {
       if (std::ranges::find(seen, mesh) != seen.end()) continue;
       seen.push_back(mesh);
       add_sizes(combination.choice, variants);
-      add_prefetch(combination.choice, variants);
+      add_prefetch(combination, variants);
     }
     std::erase_if(variants, [&](const Combination& variant) {
       return std::ranges::any_of(searched, [&](const Combination& c) { return c.choice == variant.choice; });
@@ -266,11 +266,12 @@ class Sweeper {
     }
   }
 
-  static void add_prefetch(const PlanChoice& choice, std::vector<Combination>& variants) {
+  // Prefetch needs little memory: with the fastest micro-batch alone.
+  static void add_prefetch(const Combination& best, std::vector<Combination>& variants) {
     for (const int groups : {0, 1, 2}) {
-      PlanChoice variant = choice;
+      PlanChoice variant = best.choice;
       variant.config.num_to_forward_prefetch = variant.config.num_to_backward_prefetch = groups;
-      variants.push_back({.choice = std::move(variant)});
+      variants.push_back({.choice = std::move(variant), .sizes = {best.fastest()->choice.micro_batch}});
     }
   }
 
@@ -279,11 +280,24 @@ class Sweeper {
                      [](const Combination& a, const Combination& b) { return is_faster(*a.fastest(), *b.fastest()); });
   }
 
+  // To all sizes, where few were tried.
+  void widen(Combination& combination) const {
+    std::vector<int> all = sizes_of(combination.choice);
+    if (all.size() == combination.sizes.size()) return;
+    combination.sizes = std::move(all);
+    combination.tried.clear();
+    for (const Row& row : combination.rows) {
+      const auto at = std::ranges::find(combination.sizes, row.choice.micro_batch);
+      combination.tried.emplace(static_cast<std::size_t>(at - combination.sizes.begin()), true);
+    }
+  }
+
   // All micro-batches of the best that fit, or kRefinedSizes of them.
   void refine(std::vector<Combination>& searched) {
     sort_combinations(searched);
     on_all_cores(std::min(kBest, searched.size()), [&](std::size_t c) {
       Combination& combination = searched[c];
+      widen(combination);
       const std::size_t fitting =
           first_failing(combination.sizes.size(), [&](std::size_t i) { return try_size(combination, i, kSearched); });
       const std::size_t stride = std::max<std::size_t>(1, ceil_div(fitting, kRefinedSizes));

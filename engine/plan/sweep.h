@@ -3,17 +3,18 @@
 // Degrees   tp, ulysses, ring and ep; dp_shard x dp_replicate is the rest. A degree that a flag gives stays; one of the
 //           file is tried, and others.
 // Nodes     tp x ulysses x ring neighbours share the tokens of a sequence, ep neighbours the experts: their links
-//           decide over the step. Both products divide the devices of a node (so that no group crosses nodes) where any
-//           of these fits; else twice as many devices, and so on. dp_shard and dp_replicate may cross nodes. The file's
-//           own degrees are always tried.
+//           decide over the step. Both products divide the devices of a node (so that no group crosses nodes) where
+//           anything of these fits; else twice as many devices, and so on. dp_shard and dp_replicate may cross nodes.
+//           The file's own degrees are always tried.
 // Pruned    what the world, the model or the global batch cannot have, each with its reason. A degree that does not go
 //           by itself is left out of all products.
 // Survey    each mesh, with sharding over all its ranks and over those of a node, without recompute for 1, 2, 4, ...
 //           sequences until they do not fit or gain less than a hundredth; where they did not fit, with recompute from
 //           there on.
 // Search    of the three best meshes: sharding (as in the survey) x recompute x reshard, each with 1, 2, 4, ... and
-//           about the most sequences that fit. Of each one's best configuration: all whole nodes as sharding sizes, and
-//           prefetch 0, 1, 2. Of the three best configurations: all micro-batches that fit, or 64 evenly spaced ones.
+//           about the most sequences that fit. Of each one's best configuration: all whole nodes as sharding sizes,
+//           and prefetch 0, 1, 2 with its micro-batch. Of the three best configurations: all micro-batches that fit,
+//           or 64 evenly spaced ones.
 // Batches   as in plan_choice.h. Steps of many micro-batches are compared by few; the ten best are then planned whole.
 // Sequence  parallelism is on with each tp that is not the file's own and that divides a rank's tokens.
 // Errors    ConfigError of the configuration as given, and where there is no file.
