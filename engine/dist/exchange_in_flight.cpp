@@ -7,14 +7,14 @@
 
 #include "engine/core/log.h"
 #include "engine/device/device.h"
+#include "engine/device/exchange_stream.h"
 
 namespace loom::dist {
 namespace {
 
 constexpr comm::Lane kExchangeLane{5};
-constexpr device::StreamId kExchangeStream{7, "exchange"};
 
-device::Stream& exchange_stream() { return device::Device::current().stream(kExchangeStream); }
+device::Stream& exchange_stream() { return device::Device::current().stream(device::kExchangeStream); }
 device::Stream& compute_stream() { return device::Device::current().stream(device::StreamId::kCompute); }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <tuple>
 
 #include "engine/core/error.h"
+#include "engine/device/exchange_stream.h"
 
 namespace loom::virtual_time {
 namespace {
@@ -261,7 +262,7 @@ bool Simulation::pass(std::int32_t r, std::size_t index) {
       return true;
     case device::EntryKind::kCollective:
       // One of the exchange stream is a call inside an operator, without a group's bookkeeping.
-      issue(r, index, entry.stream == device::StreamId::kExchange ? host_.dispatch_ns : host_.collective_ns);
+      issue(r, index, entry.stream == device::kExchangeStream ? host_.dispatch_ns : host_.collective_ns);
       return true;
     case device::EntryKind::kStreamWait:
       issue(r, index, host_.stream_wait_ns);

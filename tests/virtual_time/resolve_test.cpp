@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 
 #include "engine/core/error.h"
+#include "engine/device/exchange_stream.h"
 #include "engine/virtual_time/breakdown.h"
 #include "tests/support/tiny_profile.h"
 
@@ -16,7 +17,12 @@ using ::testing::ElementsAre;
 using ::testing::StrEq;
 using ::testing::ThrowsMessage;
 
-using S = device::StreamId;
+struct S {
+  static constexpr device::StreamId kCompute = device::StreamId::kCompute, kH2D = device::StreamId::kH2D,
+                                    kD2H = device::StreamId::kD2H, kGatherCopyIn{1, "gather_copy_in"},
+                                    kGather = test::kGatherStream, kReduceScatter = test::kReduceScatterStream,
+                                    kAllReduce{4, "all_reduce"};
+};
 using test::HandMade;
 using test::tiny_profile;
 
@@ -174,10 +180,10 @@ TEST(VirtualTime, AHostThatIsFasterThanTheDeviceIsHidden) {
 
 TEST(VirtualTime, TheHostPaysByWhatItIssues) {
   HandMade made;
-  made.kernel("linear", {.unit = device::Unit::kMatrix});                        // 1 + 10
-  made.gather(10, kPair);                                                        // 100
-  made.wait(S::kCompute, made.log().last_of(S::kGather));                        // 1000
-  made.collective(S::kExchange, device::CollectiveKind::kAllGather, 20, kPair);  // 1: of an operator
+  made.kernel("linear", {.unit = device::Unit::kMatrix});                                   // 1 + 10
+  made.gather(10, kPair);                                                                   // 100
+  made.wait(S::kCompute, made.log().last_of(S::kGather));                                   // 1000
+  made.collective(device::kExchangeStream, device::CollectiveKind::kAllGather, 20, kPair);  // 1: of an operator
   HardwareProfile profile = tiny_profile();
   profile.launch = {.dispatch_ns = 1, .library_ns = 10, .collective_ns = 100, .stream_wait_ns = 1000};
   const VirtualTimes times = resolve_one(made, profile);
