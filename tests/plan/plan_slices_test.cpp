@@ -29,6 +29,7 @@ StepEstimate planned(const std::string& keys) {
                        "sharding_size: auto\nsub_modules_to_wrap: [model.embed_tokens, \"model.layers.{*}\", lm_head]\n"
                        "param_dtype: bf16\nreduce_dtype: fp32\ntensor_parallel_size: 8\nsequence_parallel: true\n" +
                            keys);
+  a.data.data_path = {test::write_file(folder / "text.txt", std::string(40 * kTokens, 'x'))};
   a.launch.ranks = 16;
   a.data.seq_length = static_cast<int>(kTokens);
   a.schedule.micro_batch_size = kSequences;
