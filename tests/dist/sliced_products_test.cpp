@@ -232,7 +232,7 @@ std::vector<std::string> order_of(const device::Recording& recording) {
     if (!device::is_stream_work(entry.kind)) continue;
     const std::string& name = recording.text(entry.name);
     if (entry.kind == device::EntryKind::kCollective) {
-      order.push_back(fmt::format("{} {} on {}", name, recording.text(entry.subject), device::name(entry.stream)));
+      order.push_back(fmt::format("{} {} on {}", name, recording.text(entry.subject), entry.stream.name()));
     } else if (name.starts_with("linear")) {
       order.push_back(name);
     }
