@@ -98,9 +98,9 @@ struct VectorProfile {
 // The host's cost of issuing work to the device, and a kernel's cost before it computes.
 struct LaunchProfile {
   std::int64_t kernel_launch_ns = 0;  // on the device, each kernel
-  std::int64_t dispatch_ns = 0;       // on the host, each kernel or copy
+  std::int64_t dispatch_ns = 0;       // on the host, each kernel or copy, and each collective of the exchange stream
   std::int64_t library_ns = 0;        // on the host, more for each matrix product or attention: the library chooses
-  std::int64_t collective_ns = 0;     // on the host, each collective, the bookkeeping of its group included
+  std::int64_t collective_ns = 0;     // on the host, each other collective, the bookkeeping of its group included
   std::int64_t stream_wait_ns = 0;    // on the host, each wait of a stream for an event
 };
 
