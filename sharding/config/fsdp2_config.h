@@ -158,8 +158,8 @@ struct Fsdp2Config {
   int tensor_parallel_size = 1;
   // Hidden states between attention and MLP blocks are cut along the sequence. Default false.
   bool sequence_parallel = false;
-  // Collectives of linear layers run in as many slices beside their products. Needs sequence_parallel. Default 1: before
-  // and after them.
+  // Collectives of linear layers run in as many slices beside their products. Needs sequence_parallel. Default 1:
+  // before and after them.
   int overlap_slices = 1;
   // Colwise layers keep a rank's part of their input for backward, which gathers it again. Needs sequence_parallel.
   // Default false: the whole input.
