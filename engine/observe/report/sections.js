@@ -17,6 +17,14 @@ function headSection(data) {
       [last + "/lr", "its learning rate"], [last + "/tokens_per_second", "its tokens/s"], [last + "/held_out_loss", "held-out loss"]] : [])]));
 }
 
+// The assumed options of PyTorch's allocator, and the peak of segments with expandable ones the other way, if it fits.
+function allocatorTiles(allocator) {
+  if (!allocator) return [];
+  const tiles = [["/memory/allocator/expandable_segments", "expandable segments"], ["/memory/allocator/from", "which is"]];
+  if (allocator.other_peak_reserved_bytes !== null) tiles.push(["/memory/allocator/other_peak_reserved_bytes", "peak reserved the other way"]);
+  return tiles;
+}
+
 function memoryTable(data) {
   if (!data.memory) return data.host_bytes === undefined ? null : section("Memory", tiles(data, [["/host_bytes", "host, peak"]]));
   const phases = data.memory.phases || [];
@@ -29,7 +37,7 @@ function memoryTable(data) {
     ["/memory/peak_reserved_bytes", "peak reserved"], ["/memory/capacity_bytes", "capacity"],
     ["/memory/cache_flushes", "times the allocator emptied its cache"], ["/memory/reserved_bytes", "reserved at the end"],
     ["/memory/steady_allocated_bytes", "allocated between steps"], ["/memory/host_bytes", "host, peak of a device"],
-    ["/memory/host_devices", "devices of a host"], ["/memory/host_capacity_bytes", "its memory, where known"], ["/memory/host_fits", "fits the host"]]),
+    ["/memory/host_devices", "devices of a host"], ["/memory/host_capacity_bytes", "its memory, where known"], ["/memory/host_fits", "fits the host"], ...allocatorTiles(data.memory.allocator)]),
     table(["phase", "peak", ...categories.map(words), "end"], phases.map(row))];
   if (data.memory.flushes && data.memory.flushes.length) {
     parts.push(note("A segment did not fit, so the allocator gave its cached ones back. The device stalls each time, which the step's " +
