@@ -1,8 +1,8 @@
 // Promise: ranks that share matrices train as one rank: losses, gradient norms before and after clipping and weights
 //          agree in fp64 to 1e-12, on every mesh, with and without sequence parallelism and beside shared experts. The
 //          bias of a rowwise layer is added once, and parameters that several ranks hold stay equal to the bit.
-// World:   Llama with biases, Qwen2 whose embedding is its output layer, Qwen3-MoE, DeepSeek-V3 and GPT-2 of 2
-//          layers, in fp64; 4 sequences a step, 10 steps of AdamW clipped to a fifth of the norm; 1 to 8 ranks as threads.
+// World:   Llama with biases, Qwen2 whose embedding is its output layer, Qwen3-MoE, DeepSeek-V3 and GPT-2 of 2 layers,
+//          in fp64; 4 sequences a step, 10 steps of AdamW clipped to a fifth of the norm; 1 to 8 ranks as threads.
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
