@@ -8,7 +8,6 @@
 #include "engine/data/token_batches.h"
 
 namespace loom::train {
-
 namespace {
 
 int token_cuts(const TrainingInputs& inputs) { return inputs.fsdp2 ? inputs.fsdp2->matrices.token_cuts() : 1; }
@@ -18,8 +17,10 @@ void check_slices(const TrainSections& arguments, const TrainingInputs& inputs) 
   if (!inputs.fsdp2 || inputs.fsdp2->matrices.slices == 1) return;
   if (objective::row_of(arguments.objective.stage).forward != objective::Forward::kNextToken) return;
   const sharding::SharedMatrices& matrices = inputs.fsdp2->matrices;
-  const std::int64_t ranks = std::int64_t{inputs.dims.degrees().cp} * matrices.ranks;
-  const std::int64_t tokens = ceil_div(std::int64_t{arguments.data.seq_length}, ranks);
+  const dist::ContextDegrees& degrees = inputs.fsdp2->sequences.degrees;
+  const std::int64_t row = round_up(std::int64_t{arguments.data.seq_length},
+                                    dist::length_unit(degrees) * std::int64_t{matrices.token_cuts()});
+  const std::int64_t tokens = row / (std::int64_t{degrees.ranks()} * matrices.ranks);
   if (tokens % matrices.slices == 0) return;
   config_error(
       "{}: overlap_slices is {}, but a rank has {} tokens of --seq-length {} between its blocks; use a number that "

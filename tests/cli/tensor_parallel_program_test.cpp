@@ -122,6 +122,16 @@ TEST_F(TensorParallel, SlicesGoWithGroupsInsideABlock) {
             losses("whole.jsonl", words("whole.yaml", 4, "llama.yaml") + kFour));
 }
 
+// Rows of 18 are padded to 24: 6 tokens for each of the 4 ranks that share them.
+TEST_F(TensorParallel, SlicesDivideWhatPaddingLeaves) {
+  const std::string shared = kSharding + "tensor_parallel_size: 2\nsequence_parallel: true\nring_attention_size: 2\n";
+  folder.write("whole.yaml", shared);
+  folder.write("sliced.yaml", shared + "overlap_slices: 3\n");
+  const Words odd = kFour + Words{"--seq-length", "18"};
+  EXPECT_EQ(losses("sliced.jsonl", words("sliced.yaml", 4, "llama.yaml") + odd),
+            losses("whole.jsonl", words("whole.yaml", 4, "llama.yaml") + odd));
+}
+
 TEST_F(TensorParallel, FlagsOfMindSpeedChooseSlices) {
   folder.write("sp.yaml", kSharding + "tensor_parallel_size: 2\nsequence_parallel: true\n");
   const std::vector<double> whole = losses("sp.jsonl", words("sp.yaml", 2, "llama.yaml") + kFour);
