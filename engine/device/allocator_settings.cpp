@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <bit>
-#include <charconv>
 #include <optional>
 #include <vector>
 
 #include "engine/core/error.h"
+#include "engine/core/parse_number.h"
 #include "engine/core/shown_text.h"
 #include "engine/core/spelling.h"
 
@@ -72,20 +72,17 @@ class Reader {
     refuse(option.name, option.value, "write True or False");
   }
   std::int64_t mib(const Option& option) const {
-    const auto number = whole(option.value);
+    const auto number = parse_number<std::int64_t>(option.value);
     if (!number || *number < kSmallestLimitMib || *number > (std::int64_t{1} << 40)) {
       refuse(option.name, option.value, fmt::format("write a number of MiB from {} on", kSmallestLimitMib));
     }
     return *number * kMiB;
   }
-  // `most`: itself allowed.
   double share(const Option& option, bool one_is_allowed) const {
-    double value = 0;
-    const char* end = option.value.data() + option.value.size();
-    const auto [stop, error] = std::from_chars(option.value.data(), end, value);
-    const bool fits = error == std::errc{} && stop == end && value > 0 && (one_is_allowed ? value <= 1 : value < 1);
+    const auto value = parse_number<double>(option.value);
+    const bool fits = value && *value > 0 && (one_is_allowed ? *value <= 1 : *value < 1);
     if (!fits) refuse(option.name, option.value, "write a number between 0 and 1");
-    return value;
+    return *value;
   }
   void divisions(const Option& option, std::array<std::int64_t, AllocatorSettings::kIntervals>& of) const {
     if (!option.value.starts_with('[')) {
@@ -113,15 +110,9 @@ class Reader {
   [[noreturn]] void refuse(std::string_view name, std::string_view value, std::string_view what) const {
     config_error("{}: '{}{}{}': {}", where_, escaped(name), value.empty() ? "" : ":", escaped(value), what);
   }
-  static std::optional<std::int64_t> whole(std::string_view text) {
-    std::int64_t number = 0;
-    const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-    if (error != std::errc{} || stop != text.data() + text.size() || number < 0) return std::nullopt;
-    return number;
-  }
   std::int64_t power_of_two(const Option& option, std::string_view text) const {
-    const auto number = whole(trimmed(text));
-    if (!number || (*number != 0 && !std::has_single_bit(static_cast<std::uint64_t>(*number)))) {
+    const auto number = parse_number<std::int64_t>(trimmed(text));
+    if (!number || *number < 0 || (*number != 0 && !std::has_single_bit(static_cast<std::uint64_t>(*number)))) {
       refuse(option.name, option.value, "divisions and sizes are powers of two; 0 is off");
     }
     return *number;

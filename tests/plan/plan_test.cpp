@@ -140,19 +140,20 @@ void expect_same_command(const std::string& model, const std::string& wrapped) {
   expect_same_words(model, wrapped, {"--kernels", "pytorch"});
 }
 
-TEST(TrainAndPlan, OfOneCommandLineAgreeForADecoder) {
-  expect_same_command(
-      "model_type: llama\nvocab_size: 300\nhidden_size: 32\nintermediate_size: 64\nnum_hidden_layers: 2\n"
+std::string llama(int layers) {
+  return fmt::format(
+      "model_type: llama\nvocab_size: 300\nhidden_size: 32\nintermediate_size: 64\nnum_hidden_layers: {}\n"
       "num_attention_heads: 4\nnum_key_value_heads: 2\nmax_position_embeddings: 64\nrms_norm_eps: 1.0e-6\n"
       "tie_word_embeddings: false\n",
-      "model.embed_tokens, \"model.layers.{*}\", lm_head");
+      layers);
+}
+
+TEST(TrainAndPlan, OfOneCommandLineAgreeForADecoder) {
+  expect_same_command(llama(2), "model.embed_tokens, \"model.layers.{*}\", lm_head");
 }
 
 TEST(TrainAndPlan, OfOneCommandLineAgreeForEveryKindOfRecompute) {
-  const std::string model =
-      "model_type: llama\nvocab_size: 300\nhidden_size: 32\nintermediate_size: 64\nnum_hidden_layers: 4\n"
-      "num_attention_heads: 4\nnum_key_value_heads: 2\nmax_position_embeddings: 64\nrms_norm_eps: 1.0e-6\n"
-      "tie_word_embeddings: false\n";
+  const std::string model = llama(4);
   const std::string wrapped = "model.embed_tokens, \"model.layers.{*}\", lm_head";
   const std::vector<std::string> full{"--recompute-granularity", "full", "--recompute-num-layers", "2",
                                       "--recompute-method"};
@@ -185,12 +186,8 @@ constexpr const char* kMoeOfAllExperts =
 
 // tp 2 x dp_shard 2.
 TEST(TrainAndPlan, OfOneCommandLineAgreeForSharedMatrices) {
-  const std::string llama =
-      "model_type: llama\nvocab_size: 300\nhidden_size: 32\nintermediate_size: 64\nnum_hidden_layers: 2\n"
-      "num_attention_heads: 4\nnum_key_value_heads: 2\nmax_position_embeddings: 64\nrms_norm_eps: 1.0e-6\n"
-      "tie_word_embeddings: false\n";
   const std::string wrapped = "model.embed_tokens, \"model.layers.{*}\", lm_head]\ntensor_parallel_size: 2\n";
-  for (const std::string& model : {llama, std::string(kMoeOfAllExperts)}) {
+  for (const std::string& model : {llama(2), std::string(kMoeOfAllExperts)}) {
     for (const char* keys :
          {"", "sequence_parallel: true\n", "loss_parallel: false\n",
           "sequence_parallel: true\nrecompute_modules: [\"model.layers.{*}\"]\nuse_reentrant: false\n"}) {
@@ -241,10 +238,7 @@ TEST(TrainAndPlan, OfOneCommandLineAgreeForInternVL) {
 }
 
 TEST(TrainAndPlan, OfOneCommandLineAgreeForSwappedActivations) {
-  const std::string model =
-      "model_type: llama\nvocab_size: 300\nhidden_size: 32\nintermediate_size: 64\nnum_hidden_layers: 4\n"
-      "num_attention_heads: 4\nnum_key_value_heads: 2\nmax_position_embeddings: 64\nrms_norm_eps: 1.0e-6\n"
-      "tie_word_embeddings: false\n";
+  const std::string model = llama(4);
   const std::string layers = "\"model.layers.{*}\"";
   expect_same_words(model, layers, {"--swap-attention"});
   expect_same_words(model, layers, {"--swap-attention", "--recompute-norm", "--recompute-activation-function"});
