@@ -71,7 +71,7 @@ void add_curve(std::vector<Figure>& all, const std::string& name,
   add("efficiency", &AttentionCurve::efficiency, 0.7, 1);
   add("half_rate_seq", &AttentionCurve::half_rate_seq, 500, 20000);
   add("half_rate_head_dim", &AttentionCurve::half_rate_head_dim, 30, 500);
-  add("half_rate_heads", &AttentionCurve::half_rate_heads, 5, 100);
+  add("half_rate_waves", &AttentionCurve::half_rate_waves, 1, 100);
 }
 
 std::vector<Figure> figures_of_libraries() {

@@ -8,6 +8,7 @@
 #include "engine/core/units.h"
 #include "engine/plan/planner.h"
 #include "engine/virtual_time/find_profile.h"
+#include "engine/virtual_time/software.h"
 #include "recompute/checkpoint.h"
 
 namespace loom::bench {
@@ -82,11 +83,13 @@ std::string sharding_yaml(const PublishedRow& row, const Json& source, bool gpt2
       "sub_modules_to_wrap:\n  - \"{}.{{*}}\"\n"
       "param_dtype: bf16\n"
       "reduce_dtype: {}\n"
-      "reshard_after_forward: true\n"
+      "reshard_after_forward: {}\n"
       "tensor_parallel_size: {}\n"
-      "sequence_parallel: {}\n",
-      row.shard, gpt2 ? "transformer.h" : "model.layers", source.at("reduce_dtype").get<std::string>(), row.tensor,
-      row.tensor > 1);
+      "sequence_parallel: {}\n"
+      "overlap_slices: {}\n",
+      row.shard, gpt2 ? "transformer.h" : "model.layers", source.at("reduce_dtype").get<std::string>(),
+      source.value("reshard", true), row.tensor, row.tensor > 1,
+      row.tensor > 1 ? source.value("overlap_slices", 1) : 1);
 }
 
 train::TrainSections arguments_of(const PublishedRows& all, const PublishedRow& row,
@@ -134,11 +137,14 @@ train::PretrainCallbacks callbacks_of(const train::TrainSections& arguments, con
   return callbacks;
 }
 
-virtual_time::HardwareProfile profile_of(const PublishedRow& row) {
+virtual_time::HardwareProfile profile_of(const PublishedRow& row, const Json& source) {
   virtual_time::HardwareProfile profile = virtual_time::find_profile(row.device);
+  profile = virtual_time::with_software(profile, virtual_time::find_software(profile.software),
+                                        virtual_time::find_software(source.at("software").get<std::string>()));
   if (row.inter_node_bytes_per_s) profile.links.levels.back().bandwidth_bytes_per_s = *row.inter_node_bytes_per_s;
   if (!row.free_links) return profile;
   profile.links.launch_ns = 0;
+  profile.links.loss_per_doubling = 0;
   for (virtual_time::LinkLevel& level : profile.links.levels) {
     level.latency_ns = level.half_rate_message_bytes = 0;
     level.compute_slowdown = 0;
@@ -209,7 +215,7 @@ PublishedRows PublishedRows::read(const std::filesystem::path& path) {
 PlannedRow plan_row(const PublishedRows& all, const PublishedRow& row, const std::filesystem::path& folder) {
   const train::TrainSections arguments = arguments_of(all, row, folder);
   const train::PretrainCallbacks callbacks = callbacks_of(arguments, row);
-  const virtual_time::HardwareProfile profile = profile_of(row);
+  const virtual_time::HardwareProfile profile = profile_of(row, all.sources.at(row.source));
   const Json& model = all.models.at(row.model);
   try {
     return planned(row, model, plan::estimate_step(arguments, callbacks, profile), profile);

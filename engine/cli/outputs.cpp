@@ -7,6 +7,7 @@
 #include "engine/io/output_target.h"
 #include "engine/job/effective_config.h"
 #include "engine/virtual_time/find_profile.h"
+#include "engine/virtual_time/software.h"
 
 namespace loom::cli {
 namespace {
@@ -105,6 +106,7 @@ void open_outputs(const PlanArguments& a) {
   io::OutputPlan plan;
   add_inputs(plan, a.train);
   add_device(plan, "--device", a.device);
+  if (a.software) plan.reads("--software", virtual_time::find_software_file(*a.software));
   if (a.json && *a.json != "-") plan.writes_file("--json", *a.json);
   if (a.trace) plan.writes_file("--trace", *a.trace);
   if (a.train.report.path) plan.writes_file("--report", *a.train.report.path);

@@ -109,6 +109,7 @@ ordered_json to_json(const StepEstimate& plan) {
   json["parameters"] = plan.parameters;
   json["trained_parameters"] = plan.trained_parameters;
   json["device"] = plan.device;
+  json["software"] = plan.software;
   json["world_size"] = plan.world;
   json["mode"] = plan.mode;
   json["micro_batch_size"] = plan.micro_batch;

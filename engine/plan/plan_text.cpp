@@ -37,9 +37,9 @@ std::string trained_line(const StepEstimate& plan) {
 }
 
 std::string head(const StepEstimate& plan) {
-  std::string text = fmt::format("{} of {} parameters on {} x {}, micro-batch {} x {} of {} tokens\n", plan.model,
-                                 count_text(plan.parameters), plan.world, plan.device, plan.micro_batches,
-                                 plan.micro_batch, plan.seq_length);
+  std::string text = fmt::format("{} of {} parameters on {} x {} ({}), micro-batch {} x {} of {} tokens\n", plan.model,
+                                 count_text(plan.parameters), plan.world, plan.device, plan.software,
+                                 plan.micro_batches, plan.micro_batch, plan.seq_length);
   if (!plan.mode.empty()) text += plan.mode + "\n";
   return text + trained_line(plan);
 }

@@ -115,6 +115,7 @@ struct StepEstimate {
   std::int64_t trained_parameters = 0;  // fewer: the rest is frozen
   std::string mode;                     // "2 x 4: shards over 4, replicates over 2"
   std::string device;                   // the profile's name
+  std::string software;                 // that the profile's rates stand for
   int world = 1;
   std::int64_t micro_batch = 0;
   std::int64_t micro_batches = 0;

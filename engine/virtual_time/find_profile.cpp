@@ -16,21 +16,22 @@ namespace {
 
 namespace fs = std::filesystem;
 
-fs::path profiles_folder() {
-  if (const char* folder = std::getenv("SHARDLOOM_DEVICES")) return folder;
+fs::path folder_of(const ConfigFolder& in) {
+  if (const char* folder = std::getenv(in.variable)) return folder;
   const auto share = config::share_folder();
   if (!share) {
     config_error(
-        "no device profiles are installed beside this program; set SHARDLOOM_SHARE to the share/shardloom of an "
-        "installation, or give a file");
+        "no {} are installed beside this program; set SHARDLOOM_SHARE to the share/shardloom of an installation, or "
+        "give a file",
+        in.all);
   }
-  return *share / "configs" / "devices";
+  return *share / "configs" / in.folder;
 }
 
-std::vector<std::string> profile_names() {
+std::vector<std::string> names_in(const fs::path& folder) {
   std::vector<std::string> names;
   std::error_code none;
-  for (const auto& entry : fs::directory_iterator(profiles_folder(), none)) {
+  for (const auto& entry : fs::directory_iterator(folder, none)) {
     if (entry.path().extension() == ".yaml") names.push_back(entry.path().stem().string());
   }
   std::sort(names.begin(), names.end());
@@ -39,16 +40,24 @@ std::vector<std::string> profile_names() {
 
 }  // namespace
 
-fs::path find_profile_file(const std::string& device, const std::string& flag) {
+fs::path find_config_file(const std::string& file_or_name, const ConfigFolder& in) {
   std::error_code unreadable;  // a name, or a file that shows it when it is read
-  if (fs::exists(device, unreadable)) return device;
-  const fs::path path = profiles_folder() / (device + ".yaml");
+  if (fs::exists(file_or_name, unreadable)) return file_or_name;
+  const fs::path folder = folder_of(in);
+  const fs::path path = folder / (file_or_name + ".yaml");
   if (fs::exists(path, unreadable)) return path;
-  const std::vector<std::string> names = profile_names();
-  const auto nearest = nearest_spelling(device, names);
-  config_error("{} is {}, neither a file nor a profile in {}; {}use one of {}", flag, shown_text(device),
-               profiles_folder().string(), nearest ? fmt::format("did you mean {}? ", *nearest) : "",
-               fmt::join(names, ", "));
+  const std::vector<std::string> names = names_in(folder);
+  const auto nearest = nearest_spelling(file_or_name, names);
+  config_error("{} is {}, neither a file nor {} in {}; {}use one of {}", in.flag, shown_text(file_or_name), in.what,
+               folder.string(), nearest ? fmt::format("did you mean {}? ", *nearest) : "", fmt::join(names, ", "));
+}
+
+fs::path find_profile_file(const std::string& device, const std::string& flag) {
+  return find_config_file(device, {.flag = flag,
+                                   .folder = "devices",
+                                   .variable = "SHARDLOOM_DEVICES",
+                                   .what = "a profile",
+                                   .all = "device profiles"});
 }
 
 virtual_time::HardwareProfile find_profile(const std::string& device, const std::string& flag) {

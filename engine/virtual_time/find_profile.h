@@ -11,6 +11,16 @@
 
 namespace loom::virtual_time {
 
+// Where a kind of file of ours lies, and its words in messages.
+struct ConfigFolder {
+  std::string flag;
+  std::string folder;    // below configs
+  const char* variable;  // of the environment: another folder
+  std::string what;      // "a profile"
+  std::string all;       // "device profiles"
+};
+std::filesystem::path find_config_file(const std::string& file_or_name, const ConfigFolder& in);
+
 // `flag` is whose value `device` is, for messages.
 std::filesystem::path find_profile_file(const std::string& device, const std::string& flag = "--device");
 virtual_time::HardwareProfile find_profile(const std::string& device, const std::string& flag = "--device");

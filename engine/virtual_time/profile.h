@@ -49,13 +49,15 @@ struct MatrixProfile {
 
 // Fused attention, forward or backward.
 struct AttentionCurve {
-  double efficiency = 1;  // share of the matrix peak at long sequences, large heads and many of them
+  double efficiency = 1;  // share of the matrix peak at long sequences, large heads and many waves
   double half_rate_seq = 0;
   double half_rate_head_dim = 0;
-  double half_rate_heads = 0;  // of batch * heads
+  // In waves: tiles of all heads over the cores. Few heads are enough where sequences are long.
+  double half_rate_waves = 0;
 };
 
 struct AttentionProfile {
+  std::int64_t tile = 1;  // queries of one head that a core computes at a time
   AttentionCurve forward;
   AttentionCurve backward;
 };
@@ -133,6 +135,8 @@ struct LinkProfile {
   std::int64_t launch_ns = 0;       // of a collective, on the device
   // Pieces in which a collective over several levels is passed on: 1 = one level after the other.
   std::int64_t pipeline_chunks = 1;
+  // Share of its rate that compute loses for each doubling of the nodes that wait for each other: the slowest decides.
+  double loss_per_doubling = 0;
 };
 
 struct HostLinkProfile {
@@ -154,6 +158,9 @@ struct HostProfile {
 
 struct HardwareProfile {
   std::string name;
+  // What its figures stand for (software.h).
+  std::string architecture;
+  std::string software;
   MemoryProfile memory;
   MatrixProfile matrix;
   AttentionProfile attention;

@@ -170,19 +170,19 @@ MatrixProfile read_matrix(const Value& value) {
 }
 
 AttentionCurve read_curve(const Value& value) {
-  const Keys keys{"efficiency", "half_rate_seq", "half_rate_head_dim", "half_rate_heads"};
+  const Keys keys{"efficiency", "half_rate_seq", "half_rate_head_dim", "half_rate_waves"};
   const Section s = section(value, keys);
   return {.efficiency = number(s["efficiency"], kShare),
           .half_rate_seq = number(s["half_rate_seq"], kSize),
           .half_rate_head_dim = number(s["half_rate_head_dim"], kSize),
-          .half_rate_heads = number(s["half_rate_heads"], kSize)};
+          .half_rate_waves = number(s["half_rate_waves"], kSize)};
 }
 
 AttentionProfile read_attention(const Value& value) {
-  const Keys keys{"source", "forward", "backward"};
+  const Keys keys{"source", "tile", "forward", "backward"};
   const Section s = section(value, keys);
   text(s["source"]);
-  return {read_curve(s["forward"]), read_curve(s["backward"])};
+  return {whole(s["tile"], kCount), read_curve(s["forward"]), read_curve(s["backward"])};
 }
 
 ProductPoint read_product(const Value& value) {
@@ -288,11 +288,12 @@ LinkLevel read_level(const Value& value, const LinkLevel* inner, bool last) {
 }
 
 LinkProfile read_links(const Value& value) {
-  const Keys keys{"source", "levels", "launch_ns", "pipeline_chunks"};
+  const Keys keys{"source", "levels", "launch_ns", "pipeline_chunks", "loss_per_doubling"};
   const Section s = section(value, keys);
   text(s["source"]);
   LinkProfile links{.launch_ns = whole(s["launch_ns"], kWholeTime),
-                    .pipeline_chunks = whole(s["pipeline_chunks"], kCount)};
+                    .pipeline_chunks = whole(s["pipeline_chunks"], kCount),
+                    .loss_per_doubling = number(s["loss_per_doubling"], kLoss)};
   const std::vector<Value>& levels = list(s["levels"], "levels of links, from the nearest to the farthest");
   if (levels.size() > 8) s["levels"].refuse("at most 8 levels");
   if (levels.size() < 2) s["levels"].refuse("at least 2 levels: inside a node, and between nodes");
@@ -345,11 +346,14 @@ HostProfile read_host(const Value& value, const LinkProfile& links) {
 }
 
 HardwareProfile read_profile(const Value& document) {
-  const Keys keys{"name", "source", "memory", "matrix", "attention", "vector", "launch", "links", "host_link", "host"};
+  const Keys keys{"name",      "source", "architecture", "software", "memory",    "matrix",
+                  "attention", "vector", "launch",       "links",    "host_link", "host"};
   const Keys optional{"measured"};
   const Section s = section(document, keys, optional);
   text(s["source"]);
   HardwareProfile profile{.name = shown_name(s["name"]),
+                          .architecture = shown_name(s["architecture"]),
+                          .software = shown_name(s["software"]),
                           .memory = read_memory(s["memory"]),
                           .matrix = read_matrix(s["matrix"]),
                           .attention = read_attention(s["attention"]),

@@ -86,6 +86,7 @@ struct RankState {
   std::vector<bool> over;
   std::vector<std::int32_t> groups;   // a group's number in the recording -> over all
   std::vector<std::int32_t> running;  // meetings
+  double own_rate = 1;                // of compute, as the slowest of its largest group
 
   bool is_over(std::int64_t index) const { return index == kNone || over[static_cast<std::size_t>(index)]; }
 };
@@ -105,6 +106,13 @@ struct Event {
 
 bool is_compute(const device::Cost& cost) {
   return cost.unit != device::Unit::kLink && cost.unit != device::Unit::kHostLink;
+}
+
+// The nodes over which a group lies.
+double nodes_of(const GroupShape& shape) {
+  double nodes = 1;
+  for (std::size_t level = 1; level < shape.members.size(); ++level) nodes *= static_cast<double>(shape.members[level]);
+  return nodes;
 }
 
 class Simulation {
@@ -192,7 +200,12 @@ void Simulation::add_rank(const RankRecording& given) {
   state.times.rank = given.rank;
   state.times.entries.resize(given.recording->entries.size());
   state.over.resize(given.recording->entries.size());
-  for (const std::vector<int>& group : given.recording->groups) state.groups.push_back(number_of(group));
+  double most_nodes = 1;
+  for (const std::vector<int>& group : given.recording->groups) {
+    state.groups.push_back(number_of(group));
+    most_nodes = std::max(most_nodes, nodes_of(groups_[static_cast<std::size_t>(state.groups.back())].shape));
+  }
+  state.own_rate = 1 / (1 + model_.profile().links.loss_per_doubling * std::log2(most_nodes));
 }
 
 std::int32_t Simulation::number_of(const std::vector<int>& ranks) {
@@ -478,7 +491,7 @@ double Simulation::compute_rate(const RankState& state) const {
     slowdown = std::max(slowdown, meetings_[static_cast<std::size_t>(m)].compute_slowdown);
   }
   const auto workers = std::ranges::count_if(state.streams, &StreamState::slowed);
-  return (1 - slowdown) / static_cast<double>(std::max<std::ptrdiff_t>(workers, 1));
+  return state.own_rate * (1 - slowdown) / static_cast<double>(std::max<std::ptrdiff_t>(workers, 1));
 }
 
 // The share of its links that a collective gets: the smallest among its members, because the slowest member limits the

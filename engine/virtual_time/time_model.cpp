@@ -177,9 +177,12 @@ double TimeModel::matrix_ns(const device::Cost& cost) const {
 double TimeModel::attention_ns(const device::Cost& cost) const {
   const bool backward = cost.work == device::WorkKind::kAttentionBackward;
   const AttentionCurve& curve = backward ? profile_.attention.backward : profile_.attention.forward;
+  const double tiles = static_cast<double>(cost.batch) *
+                       ceil_div(static_cast<double>(cost.m), static_cast<double>(profile_.attention.tile));
+  const double waves = tiles / static_cast<double>(profile_.matrix.cores);
   const double efficiency = curve.efficiency * share_of_rate(static_cast<double>(cost.n), curve.half_rate_seq) *
                             share_of_rate(static_cast<double>(cost.k), curve.half_rate_head_dim) *
-                            share_of_rate(static_cast<double>(cost.batch), curve.half_rate_heads);
+                            share_of_rate(waves, curve.half_rate_waves);
   return kNsPerS * cost.flops / (peak(cost.dtype) * efficiency);
 }
 

@@ -43,8 +43,9 @@ matrix:
 
 attention:
   source: made up
-  forward: {efficiency: 0.5, half_rate_seq: 1, half_rate_head_dim: 2, half_rate_heads: 3}
-  backward: {efficiency: 0.4, half_rate_seq: 4, half_rate_head_dim: 5, half_rate_heads: 6}
+  tile: 128
+  forward: {efficiency: 0.5, half_rate_seq: 1, half_rate_head_dim: 2, half_rate_waves: 3}
+  backward: {efficiency: 0.4, half_rate_seq: 4, half_rate_head_dim: 5, half_rate_waves: 6}
 
 vector:
   source: made up
@@ -82,6 +83,7 @@ links:
       compute_slowdown: 0
   launch_ns: 14
   pipeline_chunks: 15
+  loss_per_doubling: 0.25
 
 host_link:
   source: made up
@@ -106,6 +108,8 @@ measured:
     - {kernel: linear, dtype: bf16, m: 1, n: 2, k: 3, time_ns: 4}
   attention:
     - {kernel: attention, dtype: fp16, heads: 5, seq: 6, head_dim: 7, time_ns: 8}
+architecture: toy
+software: pytorch-2.11
 )";
 
 std::string with(std::string_view from, std::string_view to) {
@@ -130,7 +134,8 @@ TEST(ProfileFile, EveryFigureArrives) {
   EXPECT_EQ(p.matrix.tiles.at(0).n, 32);
   EXPECT_EQ(p.matrix.half_rate_tile, 2.5);
   EXPECT_EQ(p.matrix.power_limit_flops, 1e12);
-  EXPECT_EQ(p.attention.forward.half_rate_heads, 3);
+  EXPECT_EQ(p.attention.tile, 128);
+  EXPECT_EQ(p.attention.forward.half_rate_waves, 3);
   EXPECT_EQ(p.attention.backward.half_rate_seq, 4);
   EXPECT_EQ(p.vector.relative_rate.at("cast"), 0.5);
   EXPECT_EQ(p.launch.kernel_launch_ns, 1);
@@ -148,6 +153,9 @@ TEST(ProfileFile, EveryFigureArrives) {
   EXPECT_EQ(p.links.levels[1].half_rate_message_bytes, 13);
   EXPECT_EQ(p.links.launch_ns, 14);
   EXPECT_EQ(p.links.pipeline_chunks, 15);
+  EXPECT_EQ(p.links.loss_per_doubling, 0.25);
+  EXPECT_EQ(p.architecture, "toy");
+  EXPECT_EQ(p.software, "pytorch-2.11");
   EXPECT_EQ(p.host_link.latency_ns, 16);
   EXPECT_EQ(p.host_link.d2h_pageable_bytes_per_s, 20e6);
   EXPECT_EQ(p.host.kernel_ns, 23);
@@ -182,17 +190,17 @@ INSTANTIATE_TEST_SUITE_P(
             "toy.yaml:16:3: unknown key 'matrix.sockets_of_the_board'; the keys here are source, peak_flops_per_s, "
             "cores, "
             "tiles, efficiency, half_rate_k, half_rate_tile, wave_quantisation, power_limit_share, power_limit_flops"},
-        Bad{"host_link:", "hostlink:", "toy.yaml:68:1: unknown key 'hostlink'; did you mean host_link?"},
+        Bad{"host_link:", "hostlink:", "toy.yaml:70:1: unknown key 'hostlink'; did you mean host_link?"},
         Bad{"  cores: 4\n", "", "toy.yaml:13:1: matrix has no cores; every figure is required, there are no defaults"},
         Bad{"name: toy\n", "", "toy.yaml: the profile has no name; every figure is required, there are no defaults"},
         Bad{"launch:\n  source: made up\n", "launch:\n",
-            "toy.yaml:37:1: launch has no source; every figure is required, there are no defaults"},
+            "toy.yaml:38:1: launch has no source; every figure is required, there are no defaults"},
         Bad{"  cores: 4", "  cores: 4\n  cores: 5",
             "toy.yaml:17:3: matrix.cores is given again, first at line 16; keep one"},
         Bad{"      latency_ns: 6\n", "",
-            "toy.yaml:48:7: links.levels[0] has no latency_ns; every figure is required, there are no defaults"},
+            "toy.yaml:49:7: links.levels[0] has no latency_ns; every figure is required, there are no defaults"},
         Bad{"    - name: cluster", "    - name: cluster\n      devices: 4",
-            "toy.yaml:58:7: unknown key 'links.levels[1].devices'; the keys here are name, topology, algorithm, "
+            "toy.yaml:59:7: unknown key 'links.levels[1].devices'; the keys here are name, topology, algorithm, "
             "latency_ns, bandwidth_bytes_per_s, efficiency, half_rate_message_bytes, compute_slowdown"},
         // Types
         Bad{"capacity_bytes: 1000", "capacity_bytes: 64GiB",
@@ -209,7 +217,7 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"  tiles:\n    - {m: 16, n: 32}", "  tiles: []",
             "toy.yaml:17:10: matrix.tiles is a list; use a list of tiles, as in - {m: 128, n: 128}"},
         Bad{"    cast: 0.5", "    - cast",
-            "toy.yaml:35:5: vector.relative_rate is a list; use a mapping of kernel names and factors"},
+            "toy.yaml:36:5: vector.relative_rate is a list; use a mapping of kernel names and factors"},
         Bad{"source: made up\n\nmemory", "source: [made, up]\n\nmemory", "toy.yaml:2:9: source is a list; use a text"},
         // Figures that cannot be
         Bad{"bandwidth_bytes_per_s: 1e9", "bandwidth_bytes_per_s: 0",
@@ -221,16 +229,16 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"streaming_efficiency: 0.5", "streaming_efficiency: 85",
             "toy.yaml:9:25: memory.streaming_efficiency is 85; use a share from 0.001 to 1"},
         Bad{"flops_per_s: 1e8", "flops_per_s: 0.5",
-            "toy.yaml:33:16: vector.flops_per_s is 0.5; use a rate from 1e6 to 1e21 a second"},
+            "toy.yaml:34:16: vector.flops_per_s is 0.5; use a rate from 1e6 to 1e21 a second"},
         Bad{"h2d_pinned_bytes_per_s: 17e6", "h2d_pinned_bytes_per_s: 1e-300",
-            "toy.yaml:71:27: host_link.h2d_pinned_bytes_per_s is 1e-300; use a rate from 1e6 to 1e21 a second"},
+            "toy.yaml:73:27: host_link.h2d_pinned_bytes_per_s is 1e-300; use a rate from 1e6 to 1e21 a second"},
         Bad{"efficiency: 0.75", "efficiency: 1e-300",
             "toy.yaml:19:15: matrix.efficiency is 1e-300; use a share from 0.001 to 1"},
         Bad{"latency_ns: 16", "latency_ns: 9007199254740992",
-            "toy.yaml:70:15: host_link.latency_ns is 9007199254740992; use a whole number of ns from 0 to 1e9"},
-        Bad{"reach: 0.5", "reach: 1e-300", "toy.yaml:85:10: measured.reach is 1e-300; use a number from 0.001 to 1e9"},
+            "toy.yaml:72:15: host_link.latency_ns is 9007199254740992; use a whole number of ns from 0 to 1e9"},
+        Bad{"reach: 0.5", "reach: 1e-300", "toy.yaml:87:10: measured.reach is 1e-300; use a number from 0.001 to 1e9"},
         Bad{"flops_per_s: 1e8", "flops_per_s: .nan",
-            "toy.yaml:33:16: vector.flops_per_s is .nan; use a rate from 1e6 to 1e21 a second"},
+            "toy.yaml:34:16: vector.flops_per_s is .nan; use a rate from 1e6 to 1e21 a second"},
         Bad{"name: toy", "name: \"a\\nfits\"",
             "toy.yaml:1:7: name is \"a\\nfits\"; use at most 64 bytes without control characters"},
         Bad{"context_bytes: 10", "context_bytes: 1000",
@@ -243,44 +251,44 @@ INSTANTIATE_TEST_SUITE_P(
             "toy.yaml:15:3: matrix.peak_flops_per_s has no bf16; every figure is required, there are no "
             "defaults"},
         Bad{"half_rate_seq: 1,", "half_rate_seq: -1,",
-            "toy.yaml:28:45: attention.forward.half_rate_seq is -1; use a number from 0 to 1e18"},
+            "toy.yaml:29:45: attention.forward.half_rate_seq is -1; use a number from 0 to 1e18"},
         Bad{"    cast: 0.5", "    cast: 0",
-            "toy.yaml:35:11: vector.relative_rate.cast is 0; use a factor from 0.001 to 10"},
+            "toy.yaml:36:11: vector.relative_rate.cast is 0; use a factor from 0.001 to 10"},
         Bad{"pipeline_chunks: 15", "pipeline_chunks: 0",
-            "toy.yaml:66:20: links.pipeline_chunks is 0; use a whole number of at least 1"},
+            "toy.yaml:67:20: links.pipeline_chunks is 0; use a whole number of at least 1"},
         // Links
         Bad{"topology: full_mesh", "topology: mesh",
-            "toy.yaml:50:17: links.levels[0].topology is mesh; use one of switch, full_mesh"},
+            "toy.yaml:51:17: links.levels[0].topology is mesh; use one of switch, full_mesh"},
         Bad{"algorithm: direct", "algorithm: tree",
-            "toy.yaml:51:18: links.levels[0].algorithm is tree; use one of ring, doubling, direct"},
+            "toy.yaml:52:18: links.levels[0].algorithm is tree; use one of ring, doubling, direct"},
         Bad{"topology: full_mesh", "topology: switch",
-            "toy.yaml:51:18: links.levels[0].algorithm is direct; use ring or doubling; direct needs topology: "
+            "toy.yaml:52:18: links.levels[0].algorithm is direct; use ring or doubling; direct needs topology: "
             "full_mesh"},
         Bad{"      devices: 2", "      devices: 1",
-            "toy.yaml:50:17: links.levels[0].topology is full_mesh; use switch, or at least 2 devices a domain: a full "
+            "toy.yaml:51:17: links.levels[0].topology is full_mesh; use switch, or at least 2 devices a domain: a full "
             "mesh has as many links as peers"},
         Bad{"topology: switch", "topology: full_mesh",
-            "toy.yaml:58:17: links.levels[1].topology is full_mesh; use switch, or at least 2 devices a domain: a full "
+            "toy.yaml:59:17: links.levels[1].topology is full_mesh; use switch, or at least 2 devices a domain: a full "
             "mesh has as many links as peers"},
         Bad{"    - name: cluster\n",
             "    - name: pod\n      devices: 3\n      topology: switch\n      algorithm: ring\n"
             "      latency_ns: 1\n      bandwidth_bytes_per_s: 1e6\n      efficiency: 1\n"
             "      half_rate_message_bytes: 0\n      compute_slowdown: 0\n    - name: cluster\n",
-            "toy.yaml:58:16: links.levels[1].devices is 3; use a multiple of the 2 devices of node, the level before"},
+            "toy.yaml:59:16: links.levels[1].devices is 3; use a multiple of the 2 devices of node, the level before"},
         Bad{"numa_node_of_device: [1, 0]", "numa_node_of_device: [1, 0]\n  memory_bytes: 0",
-            "toy.yaml:82:17: host.memory_bytes is 0; use a whole number of at least 1"},
+            "toy.yaml:84:17: host.memory_bytes is 0; use a whole number of at least 1"},
         Bad{"numa_node_of_device: [1, 0]", "numa_node_of_device: [1, 0, 1]",
-            "toy.yaml:81:24: host.numa_node_of_device has 3 entries; use one for each device of a host, as many as a "
+            "toy.yaml:83:24: host.numa_node_of_device has 3 entries; use one for each device of a host, as many as a "
             "level of links joins: 2"},
         Bad{"numa_node_of_device: [1, 0]", "numa_node_of_device: [1, a]",
-            "toy.yaml:81:28: host.numa_node_of_device[1] is a; use the number of a NUMA node, 0 to 1023"},
+            "toy.yaml:83:28: host.numa_node_of_device[1] is a; use the number of a NUMA node, 0 to 1023"},
         // Measured kernels
         Bad{"dtype: bf16, m: 1", "dtype: fp8, m: 1",
-            "toy.yaml:88:31: measured.products[0].dtype is fp8; use bf16, fp16, fp32 or fp64"},
+            "toy.yaml:90:31: measured.products[0].dtype is fp8; use bf16, fp16, fp32 or fp64"},
         Bad{"dtype: bf16, m: 1", "dtype: fp64, m: 1",
-            "toy.yaml:88:7: measured.products[0] is of fp64, and matrix.peak_flops_per_s has none; add it there"},
+            "toy.yaml:90:7: measured.products[0] is of fp64, and matrix.peak_flops_per_s has none; add it there"},
         Bad{"time_ns: 4", "time_ns: 0",
-            "toy.yaml:88:64: measured.products[0].time_ns is 0; use a time above 0 and at most 1e12 ns"},
+            "toy.yaml:90:64: measured.products[0].time_ns is 0; use a time above 0 and at most 1e12 ns"},
         // YAML
         Bad{"memory:", "memory: {",
             "toy.yaml:6:17: not readable as YAML (a { is not closed with }); check indentation, "

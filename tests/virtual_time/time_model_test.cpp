@@ -154,11 +154,12 @@ TEST(TimeModel, MeasuredAttentionCorrectsItsNeighbourhood) {
   EXPECT_EQ(TimeModel(profile).work_ns("attention", attention(4, 16, 8)), 5);
 }
 
-// A third at 64 of sequence, a half at 32 of head_dim, a quarter at 2 heads.
+// A third at 64 of sequence, a half at 32 of head_dim; 2 heads of 4 tiles of 16 queries are 8 waves of a core.
 TEST(TimeModel, AttentionHasCurvesForForwardAndBackward) {
   HardwareProfile profile = tiny_profile();
+  profile.attention.tile = 16;
   profile.attention.forward = {.half_rate_seq = 128};
-  profile.attention.backward = {.efficiency = 0.5, .half_rate_head_dim = 32, .half_rate_heads = 6};
+  profile.attention.backward = {.efficiency = 0.5, .half_rate_head_dim = 32, .half_rate_waves = 24};
   const TimeModel model(profile);
   device::Cost cost = attention(2, 64, 32);
   const auto at_peak = static_cast<std::int64_t>(cost.flops / 2);

@@ -16,6 +16,7 @@
 #include "engine/plan/expert_load.h"
 #include "engine/plan/plan_output.h"
 #include "engine/plan/plan_search.h"
+#include "engine/plan/plan_software.h"
 #include "engine/plan/plan_trace.h"
 #include "engine/plan/smart_swap.h"
 #include "engine/virtual_time/find_profile.h"
@@ -134,7 +135,8 @@ int run_plan(const PlanArguments& given, const train::PretrainCallbacks& callbac
     for (const std::string& line : lines) output.say(line + "\n");
   }
   warn_of_flags(given.train.written.without_effect);
-  const virtual_time::HardwareProfile profile = virtual_time::find_profile(given.device);
+  const virtual_time::HardwareProfile profile = plan::with_software(virtual_time::find_profile(given.device),
+                                                                    given.software, arguments.train.kernels);
   open_outputs(given);
   if (given.expert_load) arguments.train.parallel.expert_load = plan::read_expert_load(*given.expert_load);
   if (given.train.swap.smart_swap) {

@@ -47,6 +47,8 @@ void add_plan(Flags& flags, PlanArguments& a, int& world_size) {
   flags.group("Plan", true);
   flags.whole("--world-size", world_size, 1, "Devices", "--nproc-per-node");
   flags.text("--device", "PROFILE", a.device, "Device profile: a file, or a name in configs/devices", a.device);
+  flags.text("--software", "NAME", a.software,
+             "Release of the training software: a file, or a name in configs/software; default: the profile's");
   flags.text("--json", "FILE", a.json, "Write the plan as JSON; - is standard output");
   flags.text("--trace", "FILE", a.trace, "Write the planned step for Perfetto (ui.perfetto.dev)");
   flags.text("--expert-load", "FILE", a.expert_load,
