@@ -43,6 +43,24 @@ TEST(ASimulatedWorld, TakesItsPeersToBeAlike) {
   EXPECT_EQ(data, (std::vector<float>{6.0f, -8.0f}));
 }
 
+TEST(ASimulatedWorld, ListsTheGroupsThatHaveCommunicated) {
+  const auto used = std::make_shared<UsedGroups>();
+  const auto world = make_simulated_world(0, 4, used);
+  const DeviceMesh mesh = DeviceMesh::create(*world, {{"rows", 2}, {"columns", 2}, {"one", 1}});
+  const auto everyone = world->everyone(), again = world->everyone("again");
+  EXPECT_TRUE(used->all().empty());
+  mesh.axis("columns").group().barrier(kHostLane, "once");
+  mesh.axis("columns").group().barrier(kHostLane, "twice");
+  again->broadcast(kHostLane, nullptr, 0, 0, "first");
+  everyone->send_recv(kHostLane, 1, {}, 3, {}, "second");
+  mesh.axis("one").group().barrier(kHostLane, "alone");
+  ASSERT_EQ(used->all().size(), 2u);
+  EXPECT_THAT(used->all()[0].ranks, testing::ElementsAre(0, 1));
+  EXPECT_THAT(used->all()[0].names, testing::ElementsAre("columns"));
+  EXPECT_THAT(used->all()[1].ranks, testing::ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(used->all()[1].names, testing::ElementsAre("again", "world"));
+}
+
 TEST(ASimulatedWorld, AsksNobodyAndNeedsTheMembers) {
   const auto world = make_simulated_world(1, 4);
   EXPECT_THAT(
