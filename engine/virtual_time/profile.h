@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,10 +17,25 @@
 
 namespace loom::virtual_time {
 
+enum class CommLibrary : std::uint8_t { kNccl, kHccl };
+
+// The memory of the device that the communication library takes for each communicator: a group of at least two ranks
+// that communicate with one another.
+struct CommunicatorProfile {
+  CommLibrary library = CommLibrary::kNccl;
+  std::int64_t base_bytes = 0;    // whatever the size of its buffers
+  std::int64_t buffers = 0;       // HCCL: one to send, one to receive; NCCL: one for each channel and connection
+  std::int64_t buffer_bytes = 0;  // of each; HCCL_BUFFSIZE, NCCL_BUFFSIZE
+
+  std::int64_t bytes() const { return base_bytes + buffers * buffer_bytes; }
+};
+
 struct MemoryProfile {
   std::int64_t capacity_bytes = 0;
-  // Taken before the allocator sees the device: driver context, buffers of the communication library.
+  // Taken before the allocator sees the device: the driver's context.
   std::int64_t context_bytes = 0;
+  // Beside it; none: communicators take no memory of the device.
+  std::optional<CommunicatorProfile> communicator{};
   // The workspace that the library of matrix products allocates at its first call and never frees.
   std::int64_t matrix_workspace_bytes = 0;
   // The usual options of PyTorch's allocator there (device/allocator_settings.h); empty: its defaults.

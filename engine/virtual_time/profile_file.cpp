@@ -46,6 +46,7 @@ constexpr Range kLoss{.most = 0.99, .words = "a share from 0 to 0.99"};
 constexpr Range kRelative{.least = 0.001, .most = 10, .words = "a factor from 0.001 to 10"};
 // Whole numbers that a double holds exactly.
 constexpr Range kWhole{.most = 9007199254740992, .whole = true, .words = "a whole number of at least 0"};
+constexpr Range kBuffers{.least = 1, .most = 65536, .whole = true, .words = "a whole number from 1 to 65536"};
 constexpr Range kCount{.least = 1, .most = 9007199254740992, .whole = true, .words = "a whole number of at least 1"};
 
 double number(const Value& value, const Range& range) {
@@ -96,6 +97,24 @@ DType floating(const Value& value) {
   return *dtype;
 }
 
+CommunicatorProfile read_communicator(const Value& value, std::int64_t capacity_bytes) {
+  static constexpr std::array<std::string_view, 2> kLibraries{"nccl", "hccl"};
+  const Keys keys{"source", "library", "base_bytes", "buffers", "buffer_bytes"};
+  const Section s = section(value, keys);
+  text(s["source"]);
+  const CommunicatorProfile communicator{.library = static_cast<CommLibrary>(one_of(s["library"], kLibraries)),
+                                         .base_bytes = whole(s["base_bytes"], kWhole),
+                                         .buffers = whole(s["buffers"], kBuffers),
+                                         .buffer_bytes = whole(s["buffer_bytes"], kCount)};
+  const std::int64_t most = capacity_bytes - 1 - communicator.base_bytes;
+  if (communicator.base_bytes >= capacity_bytes || communicator.buffers > most / communicator.buffer_bytes) {
+    config_error("{}: {} is {} bytes and {} buffers of {} bytes; use less than memory.capacity_bytes, {}",
+                 value.where(), value.path(), communicator.base_bytes, communicator.buffers, communicator.buffer_bytes,
+                 capacity_bytes);
+  }
+  return communicator;
+}
+
 MemoryProfile read_memory(const Value& value) {
   const Keys keys{"source",
                   "capacity_bytes",
@@ -104,11 +123,12 @@ MemoryProfile read_memory(const Value& value) {
                   "bandwidth_bytes_per_s",
                   "streaming_efficiency",
                   "half_rate_bytes"};
-  const Keys more{"alloc_conf"};
+  const Keys more{"alloc_conf", "communicator"};
   const Section s = section(value, keys, more);
   text(s["source"]);
   MemoryProfile memory{.capacity_bytes = whole(s["capacity_bytes"], kCount),
                        .context_bytes = whole(s["context_bytes"], kWhole),
+                       .communicator = {},
                        .matrix_workspace_bytes = whole(s["matrix_workspace_bytes"], kWhole),
                        .alloc_conf = {},
                        .bandwidth_bytes_per_s = number(s["bandwidth_bytes_per_s"], kRate),
@@ -117,6 +137,9 @@ MemoryProfile read_memory(const Value& value) {
   if (const Value* conf = s.given("alloc_conf")) {
     memory.alloc_conf = text(*conf);
     device::read_allocator_settings(memory.alloc_conf, fmt::format("{}: {}", conf->where(), conf->path()));
+  }
+  if (const Value* communicator = s.given("communicator")) {
+    memory.communicator = read_communicator(*communicator, memory.capacity_bytes);
   }
   if (memory.context_bytes >= memory.capacity_bytes) {
     config_error("{}: {} is {}; use less than memory.capacity_bytes, {}", s["context_bytes"].where(),

@@ -17,6 +17,7 @@ inline virtual_time::HardwareProfile profile(std::int64_t memory_bytes = std::in
   virtual_time::HardwareProfile profile = virtual_time::load_profile(kSource / "configs/devices/h200.yaml");
   profile.memory.capacity_bytes = memory_bytes;
   profile.memory.context_bytes = 0;
+  profile.memory.communicator.reset();
   return profile;
 }
 

@@ -3,6 +3,7 @@
 // World:   a small profile of ours, one line of it changed at a time.
 #include "engine/virtual_time/profile_file.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <set>
 
@@ -117,6 +118,42 @@ std::string with(std::string_view from, std::string_view to) {
   const std::size_t at = text.find(from);
   EXPECT_NE(at, std::string::npos) << from;
   return text.replace(at, from.size(), to);
+}
+
+// The profile with a communicator of these figures on its eighth line.
+std::string with_communicator(std::string_view figures) {
+  return with("  context_bytes: 10\n",
+              fmt::format("  context_bytes: 10\n  communicator: {{source: ours, {}}}\n", figures));
+}
+
+TEST(ProfileFile, ACommunicatorTakesItsBaseAndItsBuffers) {
+  EXPECT_FALSE(parse_profile(kGood, "toy.yaml").memory.communicator);
+  const HardwareProfile p =
+      parse_profile(with_communicator("library: hccl, base_bytes: 5, buffers: 3, buffer_bytes: 7"), "toy.yaml");
+  ASSERT_TRUE(p.memory.communicator);
+  EXPECT_EQ(p.memory.communicator->library, CommLibrary::kHccl);
+  EXPECT_EQ(p.memory.communicator->base_bytes, 5);
+  EXPECT_EQ(p.memory.communicator->buffers, 3);
+  EXPECT_EQ(p.memory.communicator->buffer_bytes, 7);
+  EXPECT_EQ(p.memory.communicator->bytes(), 5 + 3 * 7);
+}
+
+TEST(ProfileFile, ACommunicatorIsSmallerThanTheDevice) {
+  EXPECT_THAT(
+      [] {
+        parse_profile(with_communicator("library: nccl, base_bytes: 0, buffers: 65536, buffer_bytes: 2"), "toy.yaml");
+      },
+      ThrowsMessage<ConfigError>(
+          StrEq("toy.yaml:8:17: memory.communicator is 0 bytes and 65536 buffers of 2 bytes; use less than "
+                "memory.capacity_bytes, 1000")));
+  EXPECT_NO_THROW(
+      parse_profile(with_communicator("library: nccl, base_bytes: 1, buffers: 499, buffer_bytes: 2"), "toy.yaml"));
+  EXPECT_THROW(
+      parse_profile(with_communicator("library: nccl, base_bytes: 2, buffers: 499, buffer_bytes: 2"), "toy.yaml"),
+      ConfigError);
+  EXPECT_THAT(
+      [] { parse_profile(with_communicator("library: mpi, base_bytes: 1, buffers: 1, buffer_bytes: 1"), "toy.yaml"); },
+      ThrowsMessage<ConfigError>(StrEq("toy.yaml:8:41: memory.communicator.library is mpi; use one of nccl, hccl")));
 }
 
 TEST(ProfileFile, EveryFigureArrives) {
