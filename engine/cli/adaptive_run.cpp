@@ -6,8 +6,9 @@ namespace loom::cli {
 namespace {
 
 // Memory of the device; 0: unlimited.
-std::int64_t device_mib(const train::MemoryOptions& memory, const virtual_time::HardwareProfile& profile, bool plans) {
-  return plans ? plan::capacity_of(memory, profile) >> 20 : memory.device_memory_mib;
+std::int64_t device_mib(const train::TrainSections& arguments, const train::PretrainCallbacks& callbacks,
+                        const virtual_time::HardwareProfile& profile, bool plans) {
+  return plans ? plan::capacity_of(arguments, callbacks, profile) >> 20 : arguments.memory.device_memory_mib;
 }
 
 }  // namespace
@@ -16,7 +17,7 @@ std::optional<plan::AdaptiveChoice> choose_modes(const train::TrainSections& arg
                                                  const train::PretrainCallbacks& callbacks,
                                                  const virtual_time::HardwareProfile& profile, bool plans) {
   if (!arguments.memory.adaptive_recompute) return std::nullopt;
-  const std::int64_t most = device_mib(arguments.memory, profile, plans);
+  const std::int64_t most = device_mib(arguments, callbacks, profile, plans);
   const std::int64_t asked = arguments.memory.adaptive_recompute_mib;
   const bool as_asked = asked > 0 && (most == 0 || asked <= most);
   if (!as_asked && most == 0) {

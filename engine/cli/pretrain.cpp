@@ -10,6 +10,7 @@
 #include "engine/cli/exit_status.h"
 #include "engine/cli/host_plan.h"
 #include "engine/cli/outputs.h"
+#include "engine/cli/plan_profile.h"
 #include "engine/cli/rank_run.h"
 #include "engine/cli/standard_streams.h"
 #include "engine/cli/words/model_flags.h"
@@ -52,7 +53,7 @@ std::vector<comm::SaidEntry> entries_of(const launch::Start& start, const job::J
 
 // The profile of --report-device.
 virtual_time::HardwareProfile profile_of_plans(const observe::ReportOptions& job) {
-  return virtual_time::find_profile(job.device, "--report-device");
+  return plan_profile(job.device, "--report-device");
 }
 
 // A device of limited memory: what does not fit is refused by the plan of the step, with what would help, before
@@ -83,7 +84,7 @@ job::Job with_smart_swap(const job::Job& given, const train::PretrainCallbacks& 
   if (!given.swap.smart_swap) return given;
   const virtual_time::HardwareProfile profile = profile_of_plans(given.report);
   const plan::SmartSwap chosen =
-      plan::choose_swaps(given, callbacks, profile, plan::swap_budget(given.memory, given.swap, profile));
+      plan::choose_swaps(given, callbacks, profile, plan::swap_budget(given, callbacks, profile));
   out << plan::to_text(chosen) << plan::to_text(chosen.exposed);
   job::Job job = given;
   job.swap.smart_swap_chosen = chosen.tensors();

@@ -8,6 +8,20 @@ namespace {
 
 using nlohmann::ordered_json;
 
+ordered_json outside_json(const OutsideMemory& outside) {
+  ordered_json json{{"bytes", outside.bytes()},
+                    {"context_bytes", outside.context_bytes},
+                    {"library", outside.library},
+                    {"buffer_bytes", outside.buffer_bytes},
+                    {"communicators", ordered_json::array()},
+                    {"tool", outside.tool}};
+  for (const Communicator& communicator : outside.communicators) {
+    json["communicators"].push_back(
+        {{"name", communicator.name}, {"ranks", communicator.ranks}, {"bytes", communicator.bytes}});
+  }
+  return json;
+}
+
 ordered_json memory_json(const MemoryEstimate& memory) {
   ordered_json json;
   for (const PhaseMemory& phase : memory.phases) {
@@ -19,6 +33,7 @@ ordered_json memory_json(const MemoryEstimate& memory) {
     json["phases"].push_back({{"phase", phase.phase},
                               {"peak_allocated_bytes", phase.peak_allocated_bytes},
                               {"end_allocated_bytes", phase.end_allocated_bytes},
+                              {"host_bytes", phase.host_bytes},
                               {"by_category_at_peak", categories}});
   }
   json["peak_allocated_bytes"] = memory.peak_allocated_bytes;
@@ -47,6 +62,9 @@ ordered_json memory_json(const MemoryEstimate& memory) {
                              {"fragmentation", pool.fragmentation()}});
   }
   json["capacity_bytes"] = memory.capacity_bytes;
+  json["outside"] = outside_json(memory.outside);
+  json["shown_bytes"] = memory.shown_bytes;
+  json["workspace_bytes"] = memory.workspace_bytes;
   json["host_bytes"] = memory.host_bytes;
   json["host_devices"] = memory.host_devices;
   json["host_capacity_bytes"] = memory.host_capacity_bytes;

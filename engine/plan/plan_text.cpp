@@ -82,12 +82,21 @@ std::string allocator_line(const MemoryEstimate& memory) {
                      allocator.from, word(!allocator.expandable_segments), other);
 }
 
+// What the device holds beside the allocator's segments, and both together; nothing if it holds nothing.
+std::string outside_line(const MemoryEstimate& memory) {
+  const OutsideMemory& outside = memory.outside;
+  if (outside.bytes() == 0) return "";
+  return fmt::format("outside the allocator {}: {}; {} would show {}\n", memory_text(outside.bytes()),
+                     parts_text(outside), outside.tool.empty() ? "a monitoring tool" : outside.tool,
+                     memory_text(memory.shown_bytes));
+}
+
 std::string essentials(const StepEstimate& plan) {
   const MemoryEstimate& memory = plan.memory;
   return fmt::format("\n{}: peak reserved {} of {}, peak allocated {} (in {})\n", verdict(memory),
                      memory_text(memory.peak_reserved_bytes), memory_text(memory.capacity_bytes),
                      memory_text(memory.peak_allocated_bytes), memory.peak_phase) +
-         allocator_line(memory) + host_line(memory) + speed_line(plan);
+         allocator_line(memory) + outside_line(memory) + host_line(memory) + speed_line(plan);
 }
 
 // --- memory
@@ -134,7 +143,9 @@ std::string memory_table(const MemoryEstimate& memory) {
     text +=
         memory_row(fmt::format("  {}", device::name(static_cast<device::MemCategory>(c))), memory.phases, unit, bytes);
   }
-  return text + memory_row("at the end", memory.phases, unit, &PhaseMemory::end_allocated_bytes);
+  text += memory_row("at the end", memory.phases, unit, &PhaseMemory::end_allocated_bytes);
+  if (most(memory.phases, &PhaseMemory::host_bytes) == 0) return text;
+  return text + memory_row("on the host, more", memory.phases, unit, &PhaseMemory::host_bytes);
 }
 
 std::string memory_section(const MemoryEstimate& memory) {

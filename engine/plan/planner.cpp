@@ -1,19 +1,23 @@
 #include "engine/plan/planner.h"
 
 #include <algorithm>
+#include <fmt/format.h>
 #include <map>
 #include <tuple>
+#include <type_traits>
 #include <unordered_set>
 
 #include "engine/comm/simulated/simulated.h"
 #include "engine/core/error.h"
 #include "engine/core/shown_path.h"
+#include "engine/core/units.h"
 #include "engine/device/recorder.h"
 #include "engine/nn/call_stack.h"
 #include "engine/nn/make_rank.h"
 #include "engine/observe/schedule_view.h"
 #include "engine/plan/dry_reads_of_plan.h"
 #include "engine/plan/host_memory.h"
+#include "engine/plan/load_and_save.h"
 #include "engine/plan/plan_memory.h"
 #include "engine/train/inputs.h"
 #include "engine/train/step/step_flops.h"
@@ -45,11 +49,11 @@ class PhaseWatch final : public train::StepObserver {
 
 device::Device& set_up_planned_rank(RankContext& context, const train::KernelChoice& kernels,
                                     const train::MemoryOptions& memory, const virtual_time::HardwareProfile& profile,
-                                    Capacity capacity) {
+                                    std::optional<std::int64_t> capacity_bytes) {
   nn::RankSetup setup{.kernels = kernels.fused};
   device::DeviceOptions& options = setup.device;
   options.profile.name = profile.name;
-  if (capacity == Capacity::kOfTheProfile) options.profile.memory_bytes = capacity_of(memory, profile);
+  if (capacity_bytes) options.profile.memory_bytes = *capacity_bytes;
   options.allocator = memory.allocator(profile.memory.alloc_conf);
   options.compared = options.allocator;
   options.compared->expandable_segments = !options.allocator.expandable_segments;
@@ -161,26 +165,34 @@ ThroughputEstimate throughput_plan(const train::TrainSections& arguments, const 
   throw OutOfMemoryError(fmt::format("out of memory in {}{}: {}", phase, group, error.what()));
 }
 
+// What is planned.
+struct PlannedJob {
+  const train::TrainSections& arguments;
+  const train::PretrainCallbacks& callbacks;
+  const train::TrainingInputs& inputs;
+  const virtual_time::HardwareProfile& profile;
+  std::optional<std::int64_t> capacity_bytes;  // of the allocator; none: unlimited
+};
+
 // A rank of the job on a dry device in a simulated world, and its trainer.
 class PlannedRank {
  public:
-  PlannedRank(const train::TrainSections& arguments, const train::PretrainCallbacks& callbacks,
-              const train::TrainingInputs& inputs, const virtual_time::HardwareProfile& profile, Capacity capacity)
-      : arguments_(arguments),
-        callbacks_(callbacks),
-        inputs_(inputs),
-        context_(0, arguments.launch.ranks),
+  explicit PlannedRank(const PlannedJob& job)
+      : job_(job),
+        arguments_(job.arguments),
+        context_(0, arguments_.launch.ranks),
         scope_(context_),
-        device_(set_up_planned_rank(context_, arguments.kernels, arguments.memory, profile, capacity)),
-        world_(comm::make_simulated_world(0, arguments.launch.ranks)),
+        device_(set_up_planned_rank(context_, arguments_.kernels, arguments_.memory, job.profile, job.capacity_bytes)),
+        used_(std::make_shared<comm::UsedGroups>()),
+        world_(comm::make_simulated_world(0, arguments_.launch.ranks, used_)),
         marks_(device_, {.entries = false}) {
-    context_.slot<models::ExpertLoad>().shares = arguments.parallel.expert_load;
+    context_.slot<models::ExpertLoad>().shares = arguments_.parallel.expert_load;
   }
 
   // Makes the trainer, and records the step that is planned. OutOfMemoryError that says where.
   device::Recording record() {
-    try {
-      trainer_.emplace(arguments_, callbacks_, inputs_, *world_);
+    return saying_where([&] {
+      built_ = build();
       PhaseWatch phases(phase_);
       trainer_->set_observers({&phases});
       for (std::int64_t step = 0; step < kStepsBefore; ++step) {
@@ -189,19 +201,56 @@ class PlannedRank {
       }
       marks_.clear();
       return recorded_step();
+    });
+  }
+  // Makes the trainer, and loads a checkpoint, with the state of its optimizer if given. OutOfMemoryError that says
+  // where.
+  PhaseMemory load(const nn::OptimizerState* state) {
+    return saying_where([&] {
+      const device::Recorder recorder(device_, {.entries = false, .memory = true});
+      build();
+      phase_ = "load";
+      if (state != nullptr) load_on_device(*trainer_, *state);
+      PhaseMemory load = phase_memory("load", recorder.recording());
+      if (state != nullptr) load.host_bytes = host_bytes_of_load(*state);
+      return load;
+    });
+  }
+  // After record().
+  PhaseMemory save() {
+    phase_ = "save";
+    return saying_where([&] {
+      const device::Recorder recorder(device_, {.entries = false, .memory = true});
+      save_on_device(*trainer_);
+      PhaseMemory save = phase_memory("save", recorder.recording());
+      save.host_bytes = host_bytes_of_save(*trainer_, arguments_.checkpoint);
+      return save;
+    });
+  }
+
+  // After record().
+  const PhaseMemory& built() const { return built_; }  // the making of the trainer, with the weights that it reads
+  train::Trainer& trainer() { return *trainer_; }
+  device::Device& device() { return device_; }
+  const std::vector<comm::UsedGroup>& used_groups() const { return used_->all(); }
+
+ private:
+  template <class Run>
+  std::invoke_result_t<Run> saying_where(Run run) {
+    try {
+      return run();
     } catch (const OutOfMemoryError& error) {
       raise_where(error, phase_, marks_.recording());
     }
   }
-
-  // After record().
-  train::Trainer& trainer() { return *trainer_; }
-  device::Device& device() { return device_; }
-
- private:
+  PhaseMemory build() {
+    const device::Recorder recorder(device_, {.entries = false, .memory = true});
+    trainer_.emplace(arguments_, job_.callbacks, job_.inputs, *world_);
+    return phase_memory("load", recorder.recording());
+  }
   bool swaps() const {
-    return arguments_.swap.swaps() ||
-           (inputs_.fsdp2 && (!inputs_.fsdp2->offloaded.empty() || !inputs_.fsdp2->swapped.empty()));
+    const auto& fsdp2 = job_.inputs.fsdp2;
+    return arguments_.swap.swaps() || (fsdp2 && (!fsdp2->offloaded.empty() || !fsdp2->swapped.empty()));
   }
   device::Recording recorded_step() {
     nn::CallSites sites;
@@ -213,16 +262,17 @@ class PlannedRank {
     return recorder.recording();
   }
 
+  const PlannedJob& job_;
   const train::TrainSections& arguments_;
-  const train::PretrainCallbacks& callbacks_;
-  const train::TrainingInputs& inputs_;
   RankContext context_;
   const RankScope scope_;
   device::Device& device_;
+  const std::shared_ptr<comm::UsedGroups> used_;
   const std::unique_ptr<comm::World> world_;
   std::string phase_ = "the initialisation of the model";
   device::Recorder marks_;  // of one step at a time, for errors
   std::optional<train::Trainer> trainer_;
+  PhaseMemory built_;
 };
 
 void describe_job(StepEstimate& plan, const train::TrainSections& arguments, const train::TrainingInputs& inputs,
@@ -255,51 +305,123 @@ AllocatorEstimate describe_allocator(const train::MemoryOptions& memory, const v
 }
 
 // What the device says; the rest follows from the recording.
-void measure_device(MemoryEstimate& memory, device::Device& device, const train::TrainSections& arguments,
-                    const virtual_time::HardwareProfile& profile, Capacity capacity) {
+void measure_device(MemoryEstimate& memory, device::Device& device, const PlannedJob& job) {
   const device::MemStats stats = device.memory().stats();
   memory.steady_allocated_bytes = stats.allocator.allocated_bytes;
   memory.reserved_bytes = stats.allocator.reserved_bytes;
   memory.host_bytes = device.host_memory().stats().peak_bytes;
-  memory.allocator = describe_allocator(arguments.memory, profile, device.memory());
+  memory.allocator = describe_allocator(job.arguments.memory, job.profile, device.memory());
   memory.pools = device.memory().pools();
-  memory.pools_by_life = arguments.memory.memory_fragmentation;
-  memory.capacity_bytes = capacity_of(arguments.memory, profile);
-  measure_host(memory, profile, arguments.launch.ranks);
-  if (const auto problem = host_too_small(memory, profile); problem && capacity == Capacity::kOfTheProfile) {
+  memory.pools_by_life = job.arguments.memory.memory_fragmentation;
+  memory.workspace_bytes = job.profile.memory.matrix_workspace_bytes;
+  measure_host(memory, job.profile, job.arguments.launch.ranks);
+  if (const auto problem = host_too_small(memory, job.profile); problem && job.capacity_bytes) {
     throw HostMemoryError(*problem);
   }
 }
 
+// "load" before the phases of the step, "save" behind them.
+void add_load_and_save(MemoryEstimate& memory, const PlannedJob& job, PlannedRank& rank) {
+  if (job.arguments.checkpoint.save) memory.phases.push_back(rank.save());
+  if (!job.arguments.checkpoint.load) {
+    if (job.inputs.weights) memory.phases.insert(memory.phases.begin(), rank.built());
+    return;
+  }
+  std::optional<nn::OptimizerState> state;
+  if (loads_optimizer(job.arguments.checkpoint)) state = saved_state(rank.trainer());
+  memory.phases.insert(memory.phases.begin(), PlannedRank(job).load(state ? &*state : nullptr));
+}
+
+std::int64_t bytes_left(const train::MemoryOptions& memory, const virtual_time::HardwareProfile& profile,
+                        const OutsideMemory& outside) {
+  return memory.device_memory_mib > 0 ? memory.device_memory_bytes() : profile.memory.capacity_bytes - outside.bytes();
+}
+
+// As bytes_left(), or OutOfMemoryError if that is nothing.
+std::int64_t allocator_limit(const train::MemoryOptions& memory, const virtual_time::HardwareProfile& profile,
+                             const OutsideMemory& outside) {
+  const std::int64_t limit = bytes_left(memory, profile, outside);
+  if (limit > 0) return limit;
+  throw OutOfMemoryError(fmt::format(
+      "out of memory before the first allocation: the device has {}, and outside the allocator are {}: {}; use fewer "
+      "axes of ranks{}",
+      memory_text(profile.memory.capacity_bytes), memory_text(outside.bytes()), parts_text(outside),
+      outside.library.empty()
+          ? ""
+          : fmt::format(", or a smaller {}_BUFFSIZE", outside.library == "nccl" ? "NCCL" : "HCCL")));
+}
+
+// Fills in all but what the communicators take.
+void plan_step(StepEstimate& plan, const PlannedJob& job, std::vector<comm::UsedGroup>& used) {
+  PlannedRank rank(job);
+  plan.run.recording = rank.record();
+  train::Trainer& trainer = rank.trainer();
+  describe_job(plan, job.arguments, job.inputs, trainer, job.profile);
+  measure_device(plan.memory, rank.device(), job);
+  const virtual_time::TimeModel model(job.profile);
+  const device::Recording& recording = plan.run.recording;
+  measure_memory(plan.memory, recording);
+  plan.communication = observe::sum_collectives(recording, model);
+  plan.volume = train::step_volume(trainer, job.arguments, recording);
+  plan.time = time_plan(recording, model, plan.run.times);
+  plan.throughput = throughput_plan(job.arguments, recording, model, plan.time.step_ns);
+  plan.swaps = estimate_swap(recording, plan.run.times,
+                             swapped_modules(models::sharded_module(trainer.model()), job.arguments.swap, job.inputs));
+  for (const observe::WastedPrefetch& wasted : observe::view_schedule(recording).wasted) {
+    plan.warnings.push_back(observe::to_text(wasted));
+  }
+  used = rank.used_groups();
+  add_load_and_save(plan.memory, job, rank);
+}
+
+// The figures that follow from what is outside the allocator.
+void set_outside(MemoryEstimate& memory, const PlannedJob& job, const OutsideMemory& outside) {
+  memory.outside = outside;
+  memory.capacity_bytes = std::max<std::int64_t>(0, bytes_left(job.arguments.memory, job.profile, outside));
+  memory.shown_bytes = memory.reserved_bytes + outside.bytes();
+}
+
+// Within what `outside` leaves, unless the capacity is lifted.
+StepEstimate plan_beside(const OutsideMemory& outside, PlannedJob job, Capacity capacity,
+                         std::vector<comm::UsedGroup>& used) {
+  const train::MemoryOptions& options = job.arguments.memory;
+  if (capacity == Capacity::kOfTheProfile) job.capacity_bytes = allocator_limit(options, job.profile, outside);
+  StepEstimate plan;
+  try {
+    plan_step(plan, job, used);
+  } catch (const HostMemoryError&) {
+    throw;
+  } catch (const OutOfMemoryError& error) {
+    if (options.device_memory_mib > 0 || outside.bytes() == 0) throw;
+    throw OutOfMemoryError(fmt::format("{}\n  outside the allocator are {} of the device's {}: {}", error.what(),
+                                       memory_text(outside.bytes()), memory_text(job.profile.memory.capacity_bytes),
+                                       parts_text(outside)));
+  }
+  set_outside(plan.memory, job, outside);
+  return plan;
+}
+
 }  // namespace
 
-std::int64_t capacity_of(const train::MemoryOptions& memory, const virtual_time::HardwareProfile& profile) {
-  if (memory.device_memory_mib > 0) return memory.device_memory_bytes();
-  return profile.memory.capacity_bytes - profile.memory.context_bytes;
+std::int64_t capacity_of(const train::TrainSections& arguments, const train::PretrainCallbacks& callbacks,
+                         const virtual_time::HardwareProfile& profile) {
+  if (arguments.memory.device_memory_mib > 0) return arguments.memory.device_memory_bytes();
+  const train::TrainingInputs inputs = train::read_inputs(arguments, callbacks);
+  return allocator_limit(arguments.memory, profile, outside_memory(profile, expected_groups(arguments, inputs)));
 }
 
 StepEstimate estimate_step(const train::TrainSections& arguments, const train::PretrainCallbacks& callbacks,
                            const virtual_time::HardwareProfile& profile, Capacity capacity,
                            const train::EditConfig& edit) {
   const train::TrainingInputs inputs = train::read_inputs(arguments, callbacks, edit);
-  StepEstimate plan;
-  PlannedRank rank(arguments, callbacks, inputs, profile, capacity);
-  plan.run.recording = rank.record();
-  train::Trainer& trainer = rank.trainer();
-  describe_job(plan, arguments, inputs, trainer, profile);
-  measure_device(plan.memory, rank.device(), arguments, profile, capacity);
-  const virtual_time::TimeModel model(profile);
-  const device::Recording& recording = plan.run.recording;
-  measure_memory(plan.memory, recording);
-  plan.communication = observe::sum_collectives(recording, model);
-  plan.volume = train::step_volume(trainer, arguments, recording);
-  plan.time = time_plan(recording, model, plan.run.times);
-  plan.throughput = throughput_plan(arguments, recording, model, plan.time.step_ns);
-  plan.swaps = estimate_swap(recording, plan.run.times,
-                             swapped_modules(models::sharded_module(trainer.model()), arguments.swap, inputs));
-  for (const observe::WastedPrefetch& wasted : observe::view_schedule(recording).wasted) {
-    plan.warnings.push_back(observe::to_text(wasted));
-  }
+  const PlannedJob job{arguments, callbacks, inputs, profile, std::nullopt};
+  std::vector<comm::UsedGroup> used;
+  const OutsideMemory expected = outside_memory(profile, expected_groups(arguments, inputs));
+  StepEstimate plan = plan_beside(expected, job, capacity, used);
+  const OutsideMemory outside = outside_memory(profile, used);
+  const bool limits = capacity == Capacity::kOfTheProfile && arguments.memory.device_memory_mib == 0;
+  if (limits && outside.bytes() != expected.bytes()) return plan_beside(outside, job, capacity, used);
+  set_outside(plan.memory, job, outside);
   return plan;
 }
 

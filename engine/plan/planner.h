@@ -21,6 +21,7 @@
 #include "engine/device/caching_allocator.h"
 #include "engine/device/recording.h"
 #include "engine/observe/collective_sums.h"
+#include "engine/plan/outside_memory.h"
 #include "engine/plan/swap_estimate.h"
 #include "engine/train/inputs.h"
 #include "engine/virtual_time/breakdown.h"
@@ -30,10 +31,13 @@
 namespace loom::plan {
 
 struct PhaseMemory {
-  std::string phase;  // "forward", "backward", "optimizer"; the worst of the micro-batches
+  // "forward", "backward", "optimizer"; the worst of the micro-batches. Before them "load" where the job reads weights
+  // or a checkpoint, behind them "save" where it writes (load_and_save.h).
+  std::string phase;
   std::int64_t peak_allocated_bytes = 0;
   std::int64_t end_allocated_bytes = 0;
   device::CategoryBytes by_category_at_peak{};
+  std::int64_t host_bytes = 0;  // of "load" and "save": what they need on the host beside a step's, by formula
 };
 
 // The allocator freed its cached segments because a new one did not fit. The device then waits for all its streams;
@@ -67,7 +71,10 @@ struct MemoryEstimate {
   std::int64_t host_devices = 0;         // devices that share a host
   std::int64_t host_capacity_bytes = 0;  // of a host; 0: not in the profile
   bool host_fits = true;                 // also if the profile does not say
-  std::int64_t capacity_bytes = 0;       // the allocator's limit: memory minus what driver and libraries hold
+  std::int64_t capacity_bytes = 0;       // the allocator's limit: memory minus what is outside it
+  OutsideMemory outside;
+  std::int64_t shown_bytes = 0;      // by a tool such as nvidia-smi at the end of the step: segments and `outside`
+  std::int64_t workspace_bytes = 0;  // of matrix products, which is inside the allocator
   std::string peak_phase;
   bool fits = true;  // the device's memory
 };
@@ -136,8 +143,10 @@ class HostMemoryError : public OutOfMemoryError {
   using OutOfMemoryError::OutOfMemoryError;
 };
 
-// The allocator's limit on a planned device: --device-memory, else what the profile's driver and libraries leave.
-std::int64_t capacity_of(const train::MemoryOptions& memory, const virtual_time::HardwareProfile& profile);
+// The allocator's limit on a planned device: --device-memory, else what the driver and the communicators that the job's
+// axes make leave of the profile's. OutOfMemoryError if they leave nothing.
+std::int64_t capacity_of(const train::TrainSections& arguments, const train::PretrainCallbacks& callbacks,
+                         const virtual_time::HardwareProfile& profile);
 
 enum class Capacity : std::uint8_t {
   kOfTheProfile,

@@ -86,6 +86,7 @@ class Trials {
     arguments_.memory.device_memory_mib = 0;  // the budget is the memory, whatever the device has
     profile_.memory.capacity_bytes = budget_bytes;
     profile_.memory.context_bytes = 0;
+    profile_.memory.communicator.reset();
   }
 
   StepEstimate watched(const std::shared_ptr<offload::SwapWatch>& watch) const {
@@ -173,10 +174,10 @@ std::string module_table(const SmartSwap& swap) {
 
 std::vector<offload::ChosenTensors> SmartSwap::tensors() const { return tensors_of(chosen); }
 
-std::int64_t swap_budget(const train::MemoryOptions& memory, const offload::SwapOptions& swap,
+std::int64_t swap_budget(const train::TrainSections& arguments, const train::PretrainCallbacks& callbacks,
                          const virtual_time::HardwareProfile& profile) {
-  if (swap.smart_swap_device_size) return *swap.smart_swap_device_size << 20;
-  return capacity_of(memory, profile);
+  const auto& size = arguments.swap.smart_swap_device_size;
+  return size ? *size << 20 : capacity_of(arguments, callbacks, profile);
 }
 
 SmartSwap choose_swaps(const train::TrainSections& arguments, const train::PretrainCallbacks& callbacks,

@@ -45,7 +45,7 @@ struct SmartSwap {
 };
 
 // The limit that a step must fit: --smart-swap-device-size if given, else capacity_of().
-std::int64_t swap_budget(const train::MemoryOptions& memory, const offload::SwapOptions& swap,
+std::int64_t swap_budget(const train::TrainSections& arguments, const train::PretrainCallbacks& callbacks,
                          const virtual_time::HardwareProfile& profile);
 
 SmartSwap choose_swaps(const train::TrainSections& arguments, const train::PretrainCallbacks& callbacks,

@@ -1,4 +1,4 @@
-// The model folder that --save writes. Private to engine/train.
+// The model folder that --save writes.
 #pragma once
 
 #include <filesystem>

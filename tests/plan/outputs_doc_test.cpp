@@ -73,6 +73,7 @@ StepEstimate full_plan() {
   plan.memory.phases.resize(1);
   plan.memory.flushes.resize(1);
   plan.memory.pools.resize(1);
+  plan.memory.outside.communicators.resize(1);
   plan.communication.resize(1);
   plan.volume.resize(1);
   plan.time.phases.resize(1);

@@ -82,9 +82,9 @@ TEST_F(SmartSwapTest, FitsItsBudgetWhateverTheDeviceHas) {
   EXPECT_FALSE(swap.chosen.empty());
   EXPECT_LE(swap.swapped_bytes, tight());
   EXPECT_EQ(to_text(swap), to_text(choose(tight())));
-  EXPECT_EQ(swap_budget(large.memory, large.swap, device), std::int64_t{1} << 40);
+  EXPECT_EQ(swap_budget(large, calls, device), std::int64_t{1} << 40);
   large.swap.smart_swap_device_size = 7;
-  EXPECT_EQ(swap_budget(large.memory, large.swap, device), 7 * kMiB);
+  EXPECT_EQ(swap_budget(large, calls, device), 7 * kMiB);
 }
 
 TEST_F(SmartSwapTest, ChoosesNothingWhereAStepFits) {

@@ -3,11 +3,11 @@
 #include <fmt/core.h>
 
 #include "engine/cli/hub_callbacks.h"
+#include "engine/cli/plan_profile.h"
 #include "engine/cli/words/model_flags.h"
 #include "engine/core/error.h"
 #include "engine/dialects/hub_models.h"
 #include "engine/plan/plan_search.h"
-#include "engine/virtual_time/find_profile.h"
 #include "models/hub/model_hub.h"
 #include "models/hub/model_source.h"
 
@@ -58,7 +58,7 @@ std::vector<Finding> plan_findings(const std::string& file, const dialects::Plan
     PlanArguments plan = plan_of(file, of_file.world, arguments);
     if (!of_file.has_length) shorten(plan.train);
     check_model_flags(plan.train.model);
-    const auto planned = checked(plan.train, arguments, virtual_time::find_profile(plan.device));
+    const auto planned = checked(plan.train, arguments, plan_profile(plan.device));
     for (const std::string& warning : planned.plan.warnings) add(Level::kWarning, dialects::kPlanWarns, warning);
     if (planned.out_of_memory) add(Level::kError, dialects::kDoesNotFit, text_of(planned));
   } catch (const OutOfMemoryError& error) {

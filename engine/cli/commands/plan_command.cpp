@@ -7,6 +7,7 @@
 #include "engine/cli/adaptive_run.h"
 #include "engine/cli/flags_without_effect.h"
 #include "engine/cli/outputs.h"
+#include "engine/cli/plan_profile.h"
 #include "engine/cli/words/model_flags.h"
 #include "engine/core/wrapped.h"
 #include "engine/io/atomic_file.h"
@@ -135,13 +136,13 @@ int run_plan(const PlanArguments& given, const train::PretrainCallbacks& callbac
     for (const std::string& line : lines) output.say(line + "\n");
   }
   warn_of_flags(given.train.written.without_effect);
-  const virtual_time::HardwareProfile profile = plan::with_software(virtual_time::find_profile(given.device),
-                                                                    given.software, arguments.train.kernels);
+  const virtual_time::HardwareProfile profile =
+      plan::with_software(plan_profile(given.device), given.software, arguments.train.kernels);
   open_outputs(given);
   if (given.expert_load) arguments.train.parallel.expert_load = plan::read_expert_load(*given.expert_load);
   if (given.train.swap.smart_swap) {
-    chosen.smart_swap = plan::choose_swaps(given.train, callbacks, profile,
-                                           plan::swap_budget(given.train.memory, given.train.swap, profile));
+    chosen.smart_swap =
+        plan::choose_swaps(given.train, callbacks, profile, plan::swap_budget(given.train, callbacks, profile));
     arguments.train.swap.smart_swap_chosen = chosen.smart_swap->tensors();
   }
   chosen.adaptive = choose_modes(arguments.train, callbacks, profile, true);
