@@ -25,6 +25,20 @@ function allocatorTiles(allocator) {
   return tiles;
 }
 
+// What the device holds outside the allocator.
+function outsideParts(data) {
+  const outside = data.memory.outside;
+  if (!outside) return [];
+  const names = [["bytes", "all of it"], ["context_bytes", "context"], ["library", "communication library"],
+    ["buffer_bytes", "a buffer of a communicator"], ["tool", "tool that shows the device's memory"]];
+  const parts = [note("Memory of the device outside the allocator. The tool shows it and the reserved memory together. The workspace of matrix " +
+    "products is inside the allocator."),
+    tiles(data, [...names.filter(([key]) => outside[key] !== "").map(([key, label]) => ["/memory/outside/" + key, label]),
+      ["/memory/shown_bytes", "shown at the end"], ["/memory/workspace_bytes", "workspace of matrix products"]])];
+  if (outside.communicators.length) parts.push(rowsTable(data, "/memory/outside/communicators", COMMUNICATORS));
+  return parts;
+}
+
 function memoryTable(data) {
   if (!data.memory) return data.host_bytes === undefined ? null : section("Memory", tiles(data, [["/host_bytes", "host, peak"]]));
   const phases = data.memory.phases || [];
@@ -32,13 +46,15 @@ function memoryTable(data) {
   const row = (phase, i) => [show("th", data, `/memory/phases/${i}/phase`),
     show("td", data, `/memory/phases/${i}/peak_allocated_bytes`),
     ...categories.map(key => show("td", data, `/memory/phases/${i}/by_category_at_peak/${key}`)),
-    show("td", data, `/memory/phases/${i}/end_allocated_bytes`)];
+    show("td", data, `/memory/phases/${i}/end_allocated_bytes`),
+    ...(phase.host_bytes === undefined ? [] : [show("td", data, `/memory/phases/${i}/host_bytes`)])];
   const parts = [tiles(data, [["/memory/fits", "fits"], ["/memory/peak_allocated_bytes", "peak allocated"], ["/memory/peak_phase", "in"],
     ["/memory/peak_reserved_bytes", "peak reserved"], ["/memory/capacity_bytes", "capacity"],
     ["/memory/cache_flushes", "times the allocator emptied its cache"], ["/memory/reserved_bytes", "reserved at the end"],
     ["/memory/steady_allocated_bytes", "allocated between steps"], ["/memory/host_bytes", "host, peak of a device"],
     ["/memory/host_devices", "devices of a host"], ["/memory/host_capacity_bytes", "its memory, where known"], ["/memory/host_fits", "fits the host"], ...allocatorTiles(data.memory.allocator)]),
-    table(["phase", "peak", ...categories.map(words), "end"], phases.map(row))];
+    table(["phase", "peak", ...categories.map(words), "end", ...(phases.some(phase => phase.host_bytes !== undefined) ? ["on the host, more"] : [])],
+      phases.map(row)), ...outsideParts(data)];
   if (data.memory.flushes && data.memory.flushes.length) {
     parts.push(note("A segment did not fit, so the allocator gave its cached ones back. The device stalls each time, which the step's " +
       "time leaves out.", true), rowsTable(data, "/memory/flushes", FLUSHES));
@@ -121,6 +137,7 @@ const GROUPS = [["gathers", "gathers"], ["gathered_bytes", "gathered, whole"], [
 const FLUSHES = [["phase", "phase"], ["group", "computing group"], ["count", "times"]];
 const POOLS = [["pool", "pool"], ["reserved_bytes", "reserved"], ["allocated_bytes", "allocated"], ["largest_free_bytes", "largest free"],
   ["fragmentation", "fragmentation"]];
+const COMMUNICATORS = [["name", "communicator"], ["ranks", "ranks"], ["bytes", "its memory"]];
 const SWAPS = [["block", "block"], ["copies", "tensors out"], ["out_bytes", "bytes out"], ["exposed_ns", "exposed"], ["recompute_ns", "recompute"]];
 const COMMUNICATION = [["collective", "collective"], ["ranks", "ranks"], ["link", "farthest link"], ["count", "count"],
   ["received_bytes", "received"], ["time_ns", "alone on the links"]];
