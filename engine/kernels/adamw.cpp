@@ -2,6 +2,7 @@
 
 #include "engine/kernels/dispatch.h"
 #include "engine/kernels/fused.h"
+#include "engine/kernels/optimizers_bf16.h"
 #include "engine/kernels/tiles.h"
 
 namespace loom::kernels {
@@ -47,9 +48,12 @@ void update(const Step<S>& step, std::int64_t elems, S* weight, const G* grad, S
 }  // namespace
 
 void adamw(const AdamW& op, void* weight, const void* grad, void* m, void* v) {
-  require(op.dtype == DType::kF32 || op.dtype == DType::kF64, "adamw keeps its state in fp32 or fp64, got {}",
-          name(op.dtype));
+  require(op.dtype == DType::kF32 || op.dtype == DType::kF64 || op.dtype == DType::kBF16,
+          "adamw keeps its state in fp32, fp64 or bf16, got {}", name(op.dtype));
   require(op.step >= 1, "adamw counts steps from 1, got {}", op.step);
+  if (op.dtype == DType::kBF16) {
+    return adamw_bf16(op, static_cast<bf16*>(weight), grad, static_cast<bf16*>(m), static_cast<bf16*>(v));
+  }
   visit_float_dtype("adamw gradient", op.grad_dtype, [&]<class G>() {
     const auto* g = static_cast<const G*>(grad);
     const auto run = [&]<class S>(S* w) {

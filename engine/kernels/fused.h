@@ -87,8 +87,8 @@ void cross_entropy_backward(const CrossEntropy& op, const void* logits, const vo
 // v.
 //   weight *= 1 - lr * weight_decay;  m = lerp(m, g, 1 - beta1);  v = beta2 v + (1 - beta2) g^2
 //   weight -= lr / bias1 * m / (sqrt(v) / sqrt(bias2) + eps)       with bias_i = 1 - beta_i^step
-// weight, m, v [elems] fp32 (fp64 when dtype is fp64); grad [elems] in `grad_dtype`. `grad_scale` multiplies the
-// gradient first (clipping).
+// weight, m, v [elems] in `dtype`: fp32, fp64, or bf16, computed in fp32 and rounded once each, as with fused=True;
+// grad [elems] in `grad_dtype`. `grad_scale` multiplies the gradient first (clipping).
 struct AdamW {
   DType dtype = DType::kF32;
   DType grad_dtype = DType::kF32;

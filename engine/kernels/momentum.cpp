@@ -3,6 +3,7 @@
 #include <type_traits>
 
 #include "engine/kernels/dispatch.h"
+#include "engine/kernels/optimizers_bf16.h"
 #include "engine/kernels/tiles.h"
 
 namespace loom::kernels {
@@ -45,6 +46,7 @@ V lerp(V from, V to, double weight, S) {
 }  // namespace
 
 void sgd(const Sgd& op, void* weight, const void* grad, void* buffer) {
+  if (op.dtype == DType::kBF16) return sgd_bf16(op, static_cast<bf16*>(weight), grad, static_cast<bf16*>(buffer));
   visit_weight_dtype("sgd", op.dtype, [&]<class S>() {
     using V = simd::Pack<S>;
     auto* w = static_cast<S*>(weight);

@@ -1,7 +1,8 @@
 // Updates of optimizers with one momentum buffer: one pass over memory each.
 //
-// dtypes    weight, buffer: `dtype`, fp32 or fp64; gradient: `grad_dtype`, any floating one; updates:
-//           `update_dtype`, bf16 or fp32 beside fp32, fp64 beside fp64. Arithmetic in `dtype`.
+// dtypes    weight, buffer: `dtype`, fp32 or fp64, of SGD also bf16; gradient: `grad_dtype`, any floating one;
+//           updates: `update_dtype`, bf16 or fp32 beside fp32, fp64 beside fp64. Arithmetic in `dtype`, beside bf16 in
+//           fp32, rounded once.
 // Threads   cut into tiles by length alone: bits do not depend on the number of threads.
 // Errors    ModelError for other dtypes.
 // Source    torch/optim/sgd.py, torch/optim/_muon.py.

@@ -42,6 +42,21 @@ void expect_steps(AdamW op, DType dtype, DType grad_dtype, std::int64_t elems) {
   expect_close(dtype, weight.values(), want.weight, 60);
 }
 
+// Each step from the rounded numbers of the one before.
+void expect_bf16_steps(AdamW op) {
+  const auto size = static_cast<std::size_t>(op.elems);
+  Buffer weight = normal_buffer(DType::kBF16, op.elems, 1), m(DType::kBF16, size), v(DType::kBF16, size);
+  for (op.step = 1; op.step <= 3; ++op.step) {
+    const Buffer grad = normal_buffer(DType::kBF16, op.elems, static_cast<std::uint64_t>(10 + op.step));
+    State want{weight.values(), m.values(), v.values()};
+    reference_step(op, grad.values(), want);
+    adamw(op, weight.data(), grad.data(), m.data(), v.data());
+    expect_close(DType::kBF16, m.values(), want.m, 4);
+    expect_close(DType::kBF16, v.values(), want.v, 4);
+    expect_close(DType::kBF16, weight.values(), want.weight, 4);
+  }
+}
+
 TEST(AdamW, MakesTheStepsOfItsDefinition) {
   AdamW op;
   op.lr = 0.01;
@@ -92,14 +107,25 @@ TEST(AdamW, ANaNGradientSpoilsItsOwnWeightOnly) {
   for (std::size_t i = 0; i < 40; ++i) EXPECT_EQ(std::isnan(weight[i]), i == 21);
 }
 
-TEST(AdamW, RefusesHalfPrecisionStateAndStepZero) {
+// The bits are PyTorch's (tests/train/optimizer_steps_test.cpp).
+TEST(AdamW, ComputesABf16StepInFp32AndRoundsItOnce) {
+  AdamW op{.dtype = DType::kBF16, .grad_dtype = DType::kBF16, .lr = 0.01, .weight_decay = 0.1};
+  for (const double beta1 : {0.9, 0.2}) {
+    op.beta1 = beta1;
+    for (op.elems = 0; op.elems < 200; op.elems = 3 * op.elems + 5) expect_bf16_steps(op);
+    op.elems = 65536 + 9;
+    expect_bf16_steps(op);
+  }
+}
+
+TEST(AdamW, RefusesFp16StateAndStepZero) {
   AdamW op;
   const auto run = [&](DType dtype) {
     op.dtype = dtype;
     adamw(op, nullptr, nullptr, nullptr, nullptr);
   };
-  EXPECT_EQ(error_text<InvariantError>([&] { run(DType::kBF16); }),
-            "internal: adamw keeps its state in fp32 or fp64, got bf16");
+  EXPECT_EQ(error_text<InvariantError>([&] { run(DType::kF16); }),
+            "internal: adamw keeps its state in fp32, fp64 or bf16, got fp16");
   op.step = 0;
   EXPECT_EQ(error_text<InvariantError>([&] { run(DType::kF32); }), "internal: adamw counts steps from 1, got 0");
 }

@@ -1,4 +1,5 @@
-// AdamW, as torch.optim.AdamW: decoupled weight decay, bias correction, fp32 moments (fp64 for fp64 parameters).
+// AdamW, as torch.optim.AdamW: decoupled weight decay, bias correction, moments in the dtype of their parameter: fp32,
+// fp64, or bf16, computed in fp32 and rounded once, as torch does with fused=True.
 //
 // Parameters  are leaves with bytes, usually this rank's shards: make the optimizer after sharding. Parameters without
 //             gradient are skipped and keep their step count. Empty shards take part and do nothing.

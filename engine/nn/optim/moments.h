@@ -1,5 +1,4 @@
-// State tensors of an optimizer beside a parameter: on its device, or on the host with the same pinning. fp32, fp64 for
-// fp64 parameters.
+// State tensors of an optimizer beside a parameter: in its dtype, on its device, or on the host with the same pinning.
 #pragma once
 
 #include "engine/tensor/tensor.h"
@@ -7,8 +6,7 @@
 namespace loom::nn {
 
 inline Tensor empty_moment_like(const Tensor& parameter) {
-  const DType dtype = parameter.dtype() == DType::kF64 ? DType::kF64 : DType::kF32;
-  return Tensor::empty_beside(parameter, parameter.shape(), dtype, device::MemCategory::kOptimizerState,
+  return Tensor::empty_beside(parameter, parameter.shape(), parameter.dtype(), device::MemCategory::kOptimizerState,
                               "optimizer state");
 }
 

@@ -233,8 +233,10 @@ namespace {
 std::optional<std::string> refusal(const OptimizedParameter& parameter, const Shape& together) {
   const Shape& whole = parameter.shard.global_shape;
   if (parameter.value.dtype() != DType::kF32 && parameter.value.dtype() != DType::kF64) {
-    return fmt::format("it is {}; Muon keeps parameters in fp32 or fp64, and param_dtype is the dtype of the gather",
-                       name(parameter.value.dtype()));
+    return fmt::format(
+        "it is {}; Muon keeps parameters in fp32 or fp64, and param_dtype is the dtype of the gather: write "
+        "--params-dtype fp32, or use --optimizer adam",
+        name(parameter.value.dtype()));
   }
   if (parameter.value.storage()->place() == Place::kHost) {
     return "its shard is in host memory (offload_to_cpu); Muon updates on the device: set offload_to_cpu: false, or "

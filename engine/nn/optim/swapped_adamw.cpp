@@ -15,15 +15,11 @@ using device::StreamId;
 
 constexpr std::int64_t kBlockBytes = 512;  // as device memory rounds
 
-DType moment_dtype(const Tensor& parameter) { return parameter.dtype() == DType::kF64 ? DType::kF64 : DType::kF32; }
-
 Tensor moment_on_host(const Tensor& parameter) {
-  const DType dtype = moment_dtype(parameter);
-  auto storage =
-      std::make_shared<Storage>(Place::kHost, &device::Device::current(), parameter.numel() * element_bytes(dtype),
-                                device::MemCategory::kOptimizerState, "optimizer state", /*pinned=*/true);
+  auto storage = std::make_shared<Storage>(Place::kHost, &device::Device::current(), parameter.nbytes(),
+                                           device::MemCategory::kOptimizerState, "optimizer state", /*pinned=*/true);
   storage->allocate();
-  return {std::move(storage), 0, parameter.shape(), dtype};
+  return {std::move(storage), 0, parameter.shape(), parameter.dtype()};
 }
 
 std::byte* bytes_at(const Tensor& tensor, std::int64_t elem) {
@@ -46,7 +42,7 @@ struct SwappedAdamW::Piece {
   std::int64_t begin = 0;
   std::int64_t elems = 0;
 
-  std::int64_t moment_bytes() const { return elems * element_bytes(moment_dtype(parameter->value)); }
+  std::int64_t moment_bytes() const { return elems * element_bytes(parameter->value.dtype()); }
 };
 
 // A batch on its way through the device.
