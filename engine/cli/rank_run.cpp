@@ -24,19 +24,21 @@
 namespace loom::cli {
 namespace {
 
-// Where the weights came from, and in which type --save writes them.
-std::string loaded_text(const io::HfWeights& weights, train::SaveDType asked, bool adapters) {
-  const DType stored = models::main_dtype(weights).value_or(DType::kF32);
-  const bool half = stored == DType::kBF16 || stored == DType::kF16;
-  std::string saved;
-  if (asked == train::SaveDType::kFp32 || (asked == train::SaveDType::kAsLoaded && !half)) saved = "fp32";
-  if (saved.empty()) saved = asked == train::SaveDType::kBf16 ? "bf16" : std::string(name(stored));
+// Where the weights came from, and in which type they are trained and --save writes them.
+std::string loaded_text(const io::HfWeights& weights, const train::TrainSections& arguments, bool adapters) {
+  const DType stored = models::main_dtype(weights).value_or(DType::kF32), trained = arguments.model.params_dtype;
+  const std::string of = fmt::format("weights of {}: {} tensors, {}", escaped(weights.folder().string()),
+                                     weights.names().size(), name(stored));
   if (adapters) {
-    return fmt::format("weights of {}: {} tensors, {}; frozen, --save writes the adapters alone\n",
-                       escaped(weights.folder().string()), weights.names().size(), name(stored));
+    return fmt::format("{}; frozen{}, --save writes the adapters alone\n", of,
+                       trained == DType::kF32 ? "" : fmt::format(" in {}", name(trained)));
   }
-  return fmt::format("weights of {}: {} tensors, {}; trained in fp32, --save writes {}\n",
-                     escaped(weights.folder().string()), weights.names().size(), name(stored), saved);
+  const bool half = stored == DType::kBF16 || stored == DType::kF16;
+  DType saved = trained == DType::kF32 && half ? stored : trained;  // as loaded
+  if (const auto asked = arguments.checkpoint.save_dtype; asked != train::SaveDType::kAsLoaded) {
+    saved = asked == train::SaveDType::kFp32 ? DType::kF32 : DType::kBF16;
+  }
+  return fmt::format("{}; trained in {}, --save writes {}\n", of, name(trained), name(saved));
 }
 
 void describe(const train::TrainSections& arguments, const train::TrainingInputs& inputs, nn::Module& model,
@@ -46,7 +48,7 @@ void describe(const train::TrainSections& arguments, const train::TrainingInputs
                      model.parameter_count(), arguments.launch.ranks, arguments.launch.ranks == 1 ? "" : "s",
                      inputs.objective.loaders.about.empty() ? "" : "; ", inputs.objective.loaders.about);
   if (const io::HfWeights* weights = train::loaded_weights(inputs, model)) {
-    out << loaded_text(*weights, arguments.checkpoint.save_dtype, inputs.tuning.lora.has_value());
+    out << loaded_text(*weights, arguments, inputs.tuning.lora.has_value());
   }
   for (const std::string& line : inputs.said) out << line << "\n";
   if (inputs.tuning.lora) out << models::describe_lora(models::sharded_module(model)) << "\n";

@@ -62,6 +62,12 @@ const ChoiceWords<train::KernelSet>& choice_words() {
 }
 
 template <>
+const ChoiceWords<DType>& choice_words() {
+  static const ChoiceWords<DType> words{{"fp32", DType::kF32}, {"bf16", DType::kBF16}};
+  return words;
+}
+
+template <>
 const ChoiceWords<train::SaveDType>& choice_words() {
   using enum train::SaveDType;
   static const ChoiceWords<train::SaveDType> words{{"as-loaded", kAsLoaded}, {"fp32", kFp32}, {"bf16", kBf16}};

@@ -23,6 +23,10 @@ void add_model_keys(std::vector<Key>& table) {
           toggle<&Job::model, &Model::untie_embeddings_and_output_weights>(
               "--untie-embeddings-and-output-weights",
               "Separate the output layer from the embedding it is tied to; both start with the same weights"),
+          choice<&Job::model, &Model::params_dtype>(
+              "--params-dtype",
+              "Dtype in which parameters, gradients and optimizer state are stored; LoRA's adapters are fp32 in any case")
+              .saved(),
           toggle<&Job::model, &Model::downcast_to_bf16>(
               "--downcast-to-bf16", "Round the loaded weights to bf16 once; they stay fp32. Needs --init-from-hf-path"),
           toggle<&Job::model, &Model::init_model_with_meta_device>(

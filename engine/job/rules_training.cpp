@@ -20,6 +20,7 @@ const objective::StageRow& stage_of(const Job& job) { return objective::row_of(j
 bool is_per_sample(const Job& job) { return job.objective.loss_reduction == LossReduction::kPerSample; }
 bool trains_in_samples(const Job& job) { return !job.schedule.skip_train && job.schedule.train_samples > 0; }
 bool trains_in_iterations(const Job& job) { return !job.schedule.skip_train && job.schedule.train_samples == 0; }
+bool is_stored_in_bf16(const Job& job) { return job.model.params_dtype == DType::kBF16; }
 bool is_constant_decay(const Job& job) {
   return job.schedule.weight_decay_incr_style == train::WeightDecayIncrStyle::kConstant;
 }
@@ -31,6 +32,9 @@ void add_model_rules(std::vector<Rule>& table) {
       {{"--downcast-to-bf16"},
        [](const Job& job) { return !job.model.init_from_hf_path; },
        "{flag} rounds loaded weights, but none are loaded; add --init-from-hf-path DIR or remove it"},
+      {{"--downcast-to-bf16"},
+       is_stored_in_bf16,
+       "{flag} rounds weights that stay fp32, and --params-dtype is bf16; remove one of them"},
       {{"--lora-r", "--lora-alpha", "--lora-dropout", "--use-rslora", "--lora-modules-to-save"},
        [](const Job& job) { return !job.model.lora.on(); },
        "{flag} is given, but the model has no adapters; add --lora-target-modules NAME ... or --lora-load DIR, or "
@@ -242,11 +246,20 @@ void add_optimizer_rules(std::vector<Rule>& table) {
       {{"--reuse-fp32-param"},
        [](const Job& job) { return job.optimizer.swap_optimizer; },
        "--swap-optimizer and --reuse-fp32-param are both given, and both lay out fp32 state; remove one"},
+      {{"--reuse-fp32-param"},
+       is_stored_in_bf16,
+       "{flag} is for fp32 parameters, and --params-dtype is bf16; remove one of them"},
+      {{"--fp16"},
+       is_stored_in_bf16,
+       "--fp16 scales the loss for gradients in fp16, and with --params-dtype bf16 they are stored in bf16; use --bf16, "
+       "or write --params-dtype fp32"},
       {{},
        [](const Job& job) { return job.optimizer.fp16 && job.parallel.bf16; },
        "--fp16 and --bf16 are both given; keep one"},
       {{},
-       [](const Job& job) { return job.parallel.bf16 && !job.optimizer.fp16 && !job.parallel.use_torch_fsdp2; },
+       [](const Job& job) {
+         return job.parallel.bf16 && !job.optimizer.fp16 && !job.parallel.use_torch_fsdp2 && !is_stored_in_bf16(job);
+       },
        "--bf16 is given without --use-torch-fsdp2, and parameters are fp32 here; add --use-torch-fsdp2 and a file with "
        "param_dtype: bf16, or remove it"},
       {{"--fp16"},

@@ -56,7 +56,7 @@ ReferenceFacts facts_of(const ReferenceSource& source, const data::DataOptions& 
                        .seq_length = data.seq_length,
                        .cut = data.cut_max_seqlen ? "end" : "none",
                        .dtype = std::string(name(source.computes_in))};
-  if (weights != nullptr && source.rounds_to_bf16) facts.weights += ", rounded to bf16";
+  if (source.rounds_to_bf16) facts.weights += ", rounded to bf16";
   return facts;
 }
 

@@ -30,7 +30,7 @@ struct ReferenceSource {
   std::function<void(nn::Module&)> shard_and_fill;
   // The weights for a model of provide(). Null: they are random.
   std::function<const io::HfWeights*(const nn::Module&)> weights;
-  bool rounds_to_bf16 = false;  // the weights that are read (--downcast-to-bf16)
+  bool rounds_to_bf16 = false;  // the weights (--downcast-to-bf16, --params-dtype bf16)
   DType computes_in = DType::kF32;
 };
 

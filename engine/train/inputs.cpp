@@ -7,6 +7,7 @@
 #include "engine/config/share_folder.h"
 #include "engine/core/error.h"
 #include "engine/nn/make_rank.h"
+#include "engine/nn/stored_dtype.h"
 #include "engine/train/context_rules.h"
 #include "engine/train/memory_rules.h"
 #include "engine/train/recompute_flags.h"
@@ -48,17 +49,17 @@ void check_torch_dist(nn::Module& model, const sharding::ResolvedFsdp2Config& pl
 }
 
 // --bf16 and --fp16 of launch scripts mean computation in that type; with FSDP2 the file says so.
-void check_param_dtype(const OptimizerOptions& optimizer_options, const ParallelOptions& parallel,
-                       const sharding::Fsdp2Config& config) {
-  if (!parallel.bf16 && !optimizer_options.fp16) return;
-  const DType asked = parallel.bf16 ? DType::kBF16 : DType::kF16;
-  if (config.param_dtype == asked) return;
+void check_param_dtype(const TrainSections& arguments, const sharding::Fsdp2Config& config) {
+  const bool bf16 = arguments.parallel.bf16;
+  if (!bf16 && !arguments.optimizer.fp16) return;
+  const DType asked = bf16 ? DType::kBF16 : DType::kF16;
+  if (config.param_dtype.value_or(arguments.model.params_dtype) == asked) return;
   config_error(
-      "{}: param_dtype is {}, and --{} asks for {}; write param_dtype: {} (parameters stay fp32, so that the "
-      "optimizer can resume), or remove the flag",
+      "{}: param_dtype is {}, and --{} asks for {}; write param_dtype: {} (parameters stay {}, so that the optimizer can "
+      "resume), or remove the flag",
       config.value_mark("param_dtype").text(),
       config.param_dtype ? std::string(name(*config.param_dtype)) : std::string("not given"), name(asked), name(asked),
-      name(asked));
+      name(asked), name(arguments.model.params_dtype));
 }
 
 void warn_of_unscaled_fp16(const OptimizerOptions& optimizer, const sharding::Fsdp2Config& config,
@@ -144,7 +145,7 @@ void load_sharding(const TrainSections& arguments, const EditConfig& edit, Train
   sharding::Fsdp2Config& config = inputs.fsdp2_config.emplace(read_sharding(arguments.parallel));
   if (edit) edit(config);
   apply_recompute_flags(arguments.parallel, /*is_edited=*/edit != nullptr, &config);
-  check_param_dtype(arguments.optimizer, arguments.parallel, config);
+  check_param_dtype(arguments, config);
 }
 
 // Ranks that share a sequence are among those that shard, or these among them.
@@ -237,6 +238,7 @@ std::shared_ptr<nn::Module> provide_model(const TrainSections& arguments, const 
     auto found = models::untie_embeddings_and_output_weights(models::sharded_module(*model));
     if (untied != nullptr) *untied = std::move(found);
   }
+  nn::store_parameters_in(*model, arguments.model.params_dtype);
   return model;
 }
 

@@ -41,7 +41,8 @@ using EditConfig = std::function<void(sharding::Fsdp2Config& config)>;
 TrainingInputs read_inputs(const TrainSections& arguments, const PretrainCallbacks& callbacks,
                            const EditConfig& edit = nullptr);
 
-// The model of model_provider, with its ties undone if a flag requests it; `untied`, unless null, gets their list.
+// The model of model_provider, stored in --params-dtype, with its ties undone if a flag requests it; `untied`, unless
+// null, gets their list.
 std::shared_ptr<nn::Module> provide_model(const TrainSections& arguments, const PretrainCallbacks& callbacks,
                                           std::vector<models::Untied>* untied = nullptr);
 

@@ -27,9 +27,10 @@ bool is_half(DType dtype) { return dtype == DType::kBF16 || dtype == DType::kF16
 }  // namespace
 
 DType dtype_to_save(const std::string& path, DType trained, SaveDType asked, const io::HfWeights* loaded) {
-  if (trained != DType::kF32 || asked == SaveDType::kFp32) return trained;
+  if (trained != DType::kF32 && trained != DType::kBF16) return trained;
+  if (asked == SaveDType::kFp32) return DType::kF32;
   if (asked == SaveDType::kBf16) return DType::kBF16;
-  if (loaded == nullptr) return trained;
+  if (loaded == nullptr || trained == DType::kBF16) return trained;
   const io::StoredTensor* stored = loaded->find(path);
   const DType dtype = stored != nullptr ? stored->dtype : models::main_dtype(*loaded).value_or(trained);
   return is_half(dtype) ? dtype : trained;

@@ -6,7 +6,8 @@ namespace loom::train {
 
 objective::ReferenceSource reference_source(const TrainSections& arguments, const PretrainCallbacks& callbacks,
                                             const TrainingInputs& inputs, comm::World& world) {
-  const bool computes_in_other = inputs.fsdp2_config && inputs.fsdp2_config->param_dtype;
+  const DType stored = arguments.model.params_dtype;
+  const auto computed = inputs.fsdp2_config ? inputs.fsdp2_config->param_dtype : std::nullopt;
   return {.provide = [&] { return provide_model(arguments, callbacks); },
           .shard_and_fill =
               [&](nn::Module& model) {
@@ -17,8 +18,8 @@ objective::ReferenceSource reference_source(const TrainSections& arguments, cons
               [&](const nn::Module& model) {
                 return inputs.reference_weights ? &*inputs.reference_weights : loaded_weights(inputs, model);
               },
-          .rounds_to_bf16 = arguments.model.downcast_to_bf16,
-          .computes_in = computes_in_other ? *inputs.fsdp2_config->param_dtype : DType::kF32};
+          .rounds_to_bf16 = arguments.model.downcast_to_bf16 || stored == DType::kBF16,
+          .computes_in = computed.value_or(stored)};
 }
 
 }  // namespace loom::train

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/core/dtype.h"
 #include "models/hub/expert_options.h"
 #include "models/hub/shape_options.h"
 #include "models/lora/lora_options.h"
@@ -20,7 +21,8 @@ struct ModelOptions {
   ShapeOptions shape;
   // If an embedding and the output layer hold one parameter, each gets its own, loaded from the same weights.
   bool untie_embeddings_and_output_weights = false;
-  bool downcast_to_bf16 = false;  // loaded fp32 weights are rounded to bf16 once; they stay fp32
+  DType params_dtype = DType::kF32;  // in which parameters, their gradients and optimizer state are stored; or bf16
+  bool downcast_to_bf16 = false;     // loaded fp32 weights are rounded to bf16 once; they stay fp32
   // Accepted for MindSpeed's scripts, without effect: models are always built without bytes.
   bool init_model_with_meta_device = false;
   LoraFlags lora;

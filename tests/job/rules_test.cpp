@@ -61,6 +61,25 @@ TEST(Rules, AreAppliedToEachWrittenFlag) {
   EXPECT_THAT(findings.without_effect, ElementsAre("--finetune"));
 }
 
+TEST(Rules, RefuseWhatParametersInBf16CannotHave) {
+  Job job;
+  job.model.model_config = "m";
+  job.model.params_dtype = DType::kBF16;
+  job.model.downcast_to_bf16 = job.memory.reuse_fp32_param = job.optimizer.fp16 = true;
+  job.model.init_from_hf_path = "folder";
+  job.parallel.use_torch_fsdp2 = true;
+  EXPECT_THAT(
+      apply_rules(job, Program::kShardloomTrain, {"--downcast-to-bf16", "--reuse-fp32-param", "--fp16"}).refused,
+      ElementsAre("--downcast-to-bf16 rounds weights that stay fp32, and --params-dtype is bf16; remove one of them",
+                  "--reuse-fp32-param is for fp32 parameters, and --params-dtype is bf16; remove one of them",
+                  "--fp16 scales the loss for gradients in fp16, and with --params-dtype bf16 they are stored in bf16; "
+                  "use --bf16, or write --params-dtype fp32"));
+  Job alone;
+  alone.model.params_dtype = DType::kBF16;
+  alone.parallel.bf16 = true;
+  EXPECT_THAT(apply_rules(alone, Program::kShardloomTrain, {"--bf16"}).refused, IsEmpty());
+}
+
 TEST(Rules, OfOneCommandAreNotForAnother) {
   Job job;
   job.swap.smart_swap = true;
