@@ -37,6 +37,8 @@ const Row kRows[] = {
     refused("zero_optimization.zero_quantized_nontrainable_weights", "false", kNotBuilt),
     unused("zero_optimization.*"),
     derived("bf16.enabled", "false", "param_dtype, reduce_dtype"),
+    derived("bf16.bf16_master_weights_and_grads", "false", "--params-dtype"),
+    derived("bf16.bf16_optimizer_states", "false", "--params-dtype"),
     unused("bf16.*"),
     derived("fp16.enabled", "false", "param_dtype, reduce_dtype, --fp16"),
     derived("fp16.loss_scale", "0", "--loss-scale"),
@@ -179,6 +181,16 @@ void derive_optimizer(Reading& r) {
   set_number(r, "--lr-decay-iters", "scheduler.params.total_num_steps");
 }
 
+// bf16 without a copy in fp32: of parameters, gradients and moments, or of none of them.
+void derive_stored_type(Reading& r) {
+  constexpr std::string_view kMasters = "bf16.bf16_master_weights_and_grads", kStates = "bf16.bf16_optimizer_states";
+  const bool masters = r.flag(kMasters), states = r.flag(kStates);
+  if (masters && states) return r.set_flag("--params-dtype", {"bf16"}, kMasters);
+  if (masters) r.refuse(kMasters, "moments have the type of their parameter here; add bf16_optimizer_states: true");
+  if (states)
+    r.refuse(kStates, "moments have the type of their parameter here; add bf16_master_weights_and_grads: true");
+}
+
 void derive_types(Reading& r) {
   for (const std::string_view type : {"bf16", "fp16"}) {
     const std::string at = fmt::format("{}.enabled", type);
@@ -186,7 +198,10 @@ void derive_types(Reading& r) {
     if (is_flag ? !r.context().flag(fmt::format("--{}", type)) : !r.flag(at)) continue;
     r.set_key("param_dtype", std::string(type), at);
     r.set_key("reduce_dtype", std::string(type), at);
-    if (type == "bf16") continue;
+    if (type == "bf16") {
+      derive_stored_type(r);
+      continue;
+    }
     r.set_flag("--fp16", {}, at);
     if (r.number("fp16.loss_scale") != 0) {
       r.set_flag_from("--loss-scale", "fp16.loss_scale");

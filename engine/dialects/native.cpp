@@ -385,7 +385,9 @@ void derive_parallel(Reading& r) {
                         "parallel.fsdp_plan.num_to_backward_prefetch");
   const bool on_meta = r.flag("training.init_model_with_meta_device");
   if (r.text("parallel.fully_shard_parallel_size") == "1" && !on_meta) {
-    r.note("parallel.fully_shard_parallel_size is 1: parameters are stored in fp32 here, and there in param_dtype");
+    r.note(
+        "parallel.fully_shard_parallel_size is 1: parameters are stored in fp32 here, and there in param_dtype; "
+        "--params-dtype bf16 stores them in bf16");
   }
 }
 

@@ -62,7 +62,7 @@ const Row kRows[] = {
     flat("training.enable_cpu_offload", "false", "offload_to_cpu"),
     flat("training.mixed_precision_param", "bfloat16", "param_dtype").as("bfloat16=bf16|float16=fp16|float32=fp32"),
     flat("training.mixed_precision_reduce", "float32", "reduce_dtype").as("float32=fp32|bfloat16=bf16"),
-    refused("training.dtype", "float32", "parameters are stored in fp32 here; write float32"),
+    flag("training.dtype", "float32", "--params-dtype").as("float32=fp32|bfloat16=bf16"),
     unused("training.gc_freq"),
     unused("training.disable_cuda_graphs"),
     unused("comm.*"),

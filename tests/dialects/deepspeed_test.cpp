@@ -54,6 +54,23 @@ TEST(DeepSpeed, AutoIsWhatTheFlagsSay) {
   EXPECT_EQ(key_in(file, "param_dtype"), "bf16");
 }
 
+TEST(DeepSpeed, Bf16WithoutACopyInFp32IsTheStoredDtype) {
+  const auto text = [](const std::string& more) {
+    return R"({"train_batch_size": 8, "zero_optimization": {"stage": 3}, "bf16": {"enabled": true)" + more + "}}";
+  };
+  const std::string masters = R"(, "bf16_master_weights_and_grads": true)",
+                    states = R"(, "bf16_optimizer_states": true)";
+  EXPECT_EQ(flag_in(read(text(masters + states), json()), "--params-dtype"), "bf16");
+  EXPECT_EQ(flag_in(read(text(""), json()), "--params-dtype"), "none");
+  EXPECT_THAT(
+      refusal(text(masters), json()),
+      HasSubstr("bf16.bf16_master_weights_and_grads is true; moments have the type of their parameter here; add "
+                "bf16_optimizer_states: true"));
+  EXPECT_THAT(refusal(text(states), json()),
+              HasSubstr("bf16.bf16_optimizer_states is true; moments have the type of their parameter here; add "
+                        "bf16_master_weights_and_grads: true"));
+}
+
 TEST(DeepSpeed, TheProductOfTheBatchHasToFit) {
   EXPECT_EQ(
       flag_in(read(R"({"train_batch_size": 32, "gradient_accumulation_steps": 2})", json()), "--micro-batch-size"),

@@ -77,6 +77,14 @@ TEST(Torchtitan, AsynchronousTensorParallelismIsFourSlices) {
   EXPECT_EQ(key_in(titan(two), "overlap_slices"), "none");
 }
 
+TEST(Torchtitan, TheDtypeOfTrainingIsThatOfStoredParameters) {
+  const auto stored = [](const char* dtype) { return titan({"--training.steps", "1", "--training.dtype", dtype}); };
+  EXPECT_EQ(flag_in(stored("bfloat16"), "--params-dtype"), "bf16");
+  EXPECT_EQ(flag_in(stored("float32"), "--params-dtype"), "fp32");
+  EXPECT_THAT(message_of<ConfigError>([&] { raise_refused(stored("float16")); }),
+              HasSubstr("training.dtype is float16; use float32 or bfloat16"));
+}
+
 TEST(Torchtitan, TokensThatDoNotDivideAreRefused) {
   EXPECT_THAT(message_of<ConfigError>([] {
                 raise_refused(titan({"--training.num_tokens_per_microbatch_per_dp_rank", "3000"}));
