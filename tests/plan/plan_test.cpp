@@ -225,6 +225,16 @@ TEST(TrainAndPlan, OfOneCommandLineAgreeForAnOptimizerOnTheHost) {
   expect_same_words(kSmallGpt2, wrapped, {"--kernels", "pytorch"});
 }
 
+TEST(TrainAndPlan, OfOneCommandLineAgreeForParametersInBf16) {
+  const std::string wrapped = "model.embed_tokens, \"model.layers.{*}\", lm_head";
+  const std::string reduced = wrapped + "]\nparam_dtype: bf16\nreduce_dtype: fp32\nignored_modules: [";
+  for (const std::string& keys : {wrapped, reduced}) {
+    expect_same_words(llama(2), keys, {"--params-dtype", "bf16"});
+    expect_same_words(llama(2), keys, {"--params-dtype", "bf16", "--kernels", "pytorch"});
+    expect_same_words(llama(2), keys, {"--params-dtype", "bf16", "--lora-target-modules", "q_proj", "v_proj"});
+  }
+}
+
 TEST(TrainAndPlan, OfOneCommandLineAgreeForATiedGpt2) {
   expect_same_command(
       "model_type: gpt2\nvocab_size: 300\nn_embd: 32\nn_layer: 2\nn_head: 4\nn_positions: 64\n"

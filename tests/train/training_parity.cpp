@@ -52,6 +52,7 @@
 #include "engine/nn/optim/adamw.h"
 #include "engine/nn/router_loss.h"
 #include "engine/nn/state_dict.h"
+#include "engine/nn/stored_dtype.h"
 #include "engine/tensor/autograd.h"
 #include "engine/tensor/ops.h"
 #include "engine/tensor/ops/general.h"
@@ -122,6 +123,7 @@ struct Case {
   std::int64_t experts = 0;  // of a layer
   int accum = 1;
   bool sixteen_bit = false;
+  DType stored = DType::kF32;  // parameters, gradients and moments
   bool images = false;
   sharding::FullyShardOptions options;
   std::vector<std::string> freeze;
@@ -222,6 +224,7 @@ void read_scenario(Case& c, const CaseJson& scenario) {
   if (save_at > 0 && !std::filesystem::exists(c.folder / "dcp" / fmt::format("step_{}", save_at))) {
     config_error("save_at is {}, and there is no dcp/step_{}", save_at, save_at);
   }
+  c.stored = dtype("stored").value_or(DType::kF32);
   c.sixteen_bit = c.options.policy.param_dtype.value_or(DType::kF32) != DType::kF32;
 }
 
@@ -566,6 +569,7 @@ class Run {
       model_ = models::build_decoder(models::load_decoder_config(c.folder));
       if (moe_) watch_routers(*model_, *moe_, routes, given);
     }
+    nn::store_parameters_in(*model_, c.stored);
     for (auto& [path, parameter] : model_->named_parameters()) {
       for (const std::string& part : c.freeze) {
         if (path.find(part) != std::string::npos) parameter.set_requires_grad(false);
