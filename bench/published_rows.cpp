@@ -57,6 +57,9 @@ PublishedRow row_from(const Json& json) {
   row.micro_batches = json.at("micro_batches");
   row.recompute = recompute_of(row.id, json.at("recompute"));
   row.compiled = json.at("compiled");
+  const std::string dtype = json.value("params_dtype", "fp32");
+  if (dtype != "fp32" && dtype != "bf16") config_error("row {}: params_dtype is {}; use fp32 or bf16", row.id, dtype);
+  row.params_dtype = *parse_dtype(dtype);
   row.inter_node_bytes_per_s = maybe<double>(json, "inter_node_bytes_per_s");
   row.free_links = json.value("free_links", false);
   row.calibration = json.value("calibration", false);
@@ -98,6 +101,7 @@ train::TrainSections arguments_of(const PublishedRows& all, const PublishedRow& 
   const Json& source = all.sources.at(row.source);
   train::TrainSections arguments;
   arguments.model.model_config = write(folder / "config.json", model.dump());
+  arguments.model.params_dtype = row.params_dtype;
   arguments.parallel.fsdp2_config_path =
       write(folder / "fsdp2_config.yaml", sharding_yaml(row, source, is_gpt2(model)));
   arguments.parallel.use_torch_fsdp2 = true;
@@ -191,8 +195,9 @@ PlannedRow planned(const PublishedRow& row, const Json& model, const plan::StepE
 std::string PublishedRow::text() const {
   std::string mesh = shard * tensor == devices ? "" : fmt::format(" (shards over {})", shard);
   if (tensor > 1) mesh = fmt::format(" (shards over {}, tp {})", shard, tensor);
-  return fmt::format("{} on {} {}{}, s{}, {} x {}, {}{}", model, devices, device, mesh, seq, micro_batch, micro_batches,
-                     text_of(recompute), compiled ? ", compiled" : "");
+  return fmt::format("{} on {} {}{}, s{}, {} x {}, {}{}{}", model, devices, device, mesh, seq, micro_batch,
+                     micro_batches, text_of(recompute), compiled ? ", compiled" : "",
+                     params_dtype == DType::kBF16 ? ", states in bf16" : "");
 }
 
 PublishedRows PublishedRows::read(const std::filesystem::path& path) {
