@@ -109,6 +109,7 @@ void open_outputs(const PlanArguments& a) {
   if (a.software) plan.reads("--software", virtual_time::find_software_file(*a.software));
   if (a.json && *a.json != "-") plan.writes_file("--json", *a.json);
   if (a.trace) plan.writes_file("--trace", *a.trace);
+  if (a.write_config) plan.writes_file("--write-config", *a.write_config);
   if (a.train.report.path) plan.writes_file("--report", *a.train.report.path);
   plan.check();
   plan.prepare();

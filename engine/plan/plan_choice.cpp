@@ -12,12 +12,23 @@ namespace {
 constexpr int kLargestMicroBatch = 1 << 16;
 
 // The keys that searches change, in the order in which a change is reported.
-constexpr std::string_view kSearched[] = {
-    "tensor_parallel_size",    "sequence_parallel",        "ulysses_parallel_size",
-    "ring_attention_size",     "expert_parallel_size",     "moe_modules",
-    "sharding_size",           "reshard_after_forward",    "recompute_modules",
-    "use_reentrant",           "recompute_keep",           "activation_offload_modules",
-    "num_to_forward_prefetch", "num_to_backward_prefetch", "offload_to_cpu"};
+constexpr std::string_view kSearched[] = {"tensor_parallel_size",
+                                          "sequence_parallel",
+                                          "ulysses_parallel_size",
+                                          "ring_attention_size",
+                                          "expert_parallel_size",
+                                          "moe_modules",
+                                          "sharding_size",
+                                          "reshard_after_forward",
+                                          "recompute_modules",
+                                          "use_reentrant",
+                                          "recompute_keep",
+                                          "recompute_every",
+                                          "activation_offload_modules",
+                                          "pin_memory",
+                                          "num_to_forward_prefetch",
+                                          "num_to_backward_prefetch",
+                                          "offload_to_cpu"};
 
 // Ranks of the world that read samples of their own.
 int data_ranks(const PlanChoice& choice) {
@@ -31,7 +42,14 @@ double ns_per_token(const StepEstimate& plan) {
 }  // namespace
 
 bool PlanChoice::operator==(const PlanChoice& other) const {
-  return world == other.world && micro_batch == other.micro_batch && sharding::same_values(config, other.config);
+  return flags_of(*this) == flags_of(other) && sharding::same_values(config, other.config);
+}
+
+std::vector<FlagValue> flags_of(const PlanChoice& choice) {
+  return {{"--micro-batch-size", choice.micro_batch},
+          {"--world-size", choice.world},
+          {"--seq-length", choice.seq_length},
+          {"--loss-chunk-size", choice.loss_chunk_size}};
 }
 
 std::string describe_change(const PlanChoice& choice, const PlanChoice& base) {
@@ -41,9 +59,10 @@ std::string describe_change(const PlanChoice& choice, const PlanChoice& base) {
     if (sharding::same_value(key, choice.config, base.config)) continue;
     changes.push_back(fmt::format("{}: {}", name, key.write(choice.config)));
   }
-  if (choice.micro_batch != base.micro_batch)
-    changes.push_back(fmt::format("--micro-batch-size: {}", choice.micro_batch));
-  if (choice.world != base.world) changes.push_back(fmt::format("--world-size: {}", choice.world));
+  const std::vector<FlagValue> flags = flags_of(choice), given = flags_of(base);
+  for (std::size_t i = 0; i < flags.size(); ++i) {
+    if (flags[i] != given[i]) changes.push_back(fmt::format("{}: {}", flags[i].flag, flags[i].value));
+  }
   return changes.empty() ? "as given" : fmt::to_string(fmt::join(changes, ", "));
 }
 
@@ -81,6 +100,8 @@ ChoicePlans::ChoicePlans(const train::TrainSections& arguments, const train::Pre
       has_file_(arguments.parallel.use_torch_fsdp2) {
   base_.world = arguments.launch.ranks;
   base_.micro_batch = arguments.schedule.micro_batch_size;
+  base_.seq_length = arguments.data.seq_length;
+  base_.loss_chunk_size = arguments.objective.loss_chunk_size;
   if (has_file_) base_.config = train::read_sharding(arguments.parallel);
 }
 
@@ -102,6 +123,8 @@ train::TrainSections ChoicePlans::arguments_of(const PlanChoice& choice, int mic
   train::TrainSections arguments = arguments_;
   arguments.launch.ranks = choice.world;
   arguments.schedule.micro_batch_size = choice.micro_batch;
+  arguments.data.seq_length = choice.seq_length;
+  arguments.objective.loss_chunk_size = choice.loss_chunk_size;
   const int all = this->micro_batches(choice);
   if (!keeps_batch(choice) || micro_batches < all) {
     arguments.schedule.global_batch_size = data_ranks(choice) * choice.micro_batch * std::min(micro_batches, all);

@@ -6,9 +6,11 @@
 // Threads  any; ChoicePlans is const after construction, and several plans run at once on several threads.
 #pragma once
 
+#include <cstdint>
 #include <limits>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/plan/planner.h"
@@ -16,14 +18,24 @@
 
 namespace loom::plan {
 
-// One configuration of the search: the keys of the file, and of the command line.
+// One configuration of the search: the keys of the file, and flags of the command line.
 struct PlanChoice {
   int world = 1;
   int micro_batch = 1;
+  int seq_length = 1;
+  std::int64_t loss_chunk_size = 0;
   sharding::Fsdp2Config config;  // the default if no file is given
 
   bool operator==(const PlanChoice& other) const;
 };
+struct FlagValue {
+  std::string_view flag;
+  std::int64_t value = 0;
+
+  bool operator==(const FlagValue&) const = default;
+};
+// All of a choice that is not in the file: "--micro-batch-size", "--world-size", ...
+std::vector<FlagValue> flags_of(const PlanChoice& choice);
 // "sharding_size: auto, recompute_modules: [model.layers.{*}]": the keys in which `choice` differs from `base`.
 std::string describe_change(const PlanChoice& choice, const PlanChoice& base);
 
@@ -50,6 +62,7 @@ std::string to_text(const Degrees& degrees);
 struct SearchOptions {
   std::optional<int> micro_batch_size = {};   // the only one of a sweep
   std::optional<int> global_batch_size = {};  // micro-batches and worlds divide it without remainder
+  std::optional<int> longest_sequence = {};   // tokens that the model takes, where it is known
 };
 
 // A configuration that fits.

@@ -1,4 +1,5 @@
-// Searches with plans: the remedies for a step that does not fit, the fastest configuration, the largest batch.
+// Searches with plans: the remedies for a step that does not fit, the fastest configuration, the largest batch, the
+// longest sequence.
 //
 // Fits     as in plan_choice.h, and so are batches.
 // Worlds   every number of devices up to a node, whole nodes beyond it; only numbers that the file's sharding_size,
@@ -14,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/plan/longest_sequence.h"
 #include "engine/plan/plan_choice.h"
 #include "engine/plan/sweep.h"
 
@@ -50,6 +52,8 @@ class PlanSearch {
   // The smallest world with which the step fits: found by doubling and halving, as larger worlds mostly need less; then
   // the 32 next smaller ones are tried too. ConfigError if none fits, or if no world is possible.
   Candidate smallest_world();
+  // The longest sequence with which it fits (longest_sequence.h).
+  LongestSequence longest_sequence() const { return plan::longest_sequence(plans_); }
 
  private:
   using Change = std::function<void(PlanChoice&)>;

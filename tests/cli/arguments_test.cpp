@@ -260,6 +260,8 @@ TEST(PlanArguments, WhatASearchLooksForIsNotGivenBesideIt) {
             "--fit world-size searches the number of devices, but --world-size is 16; remove one of them");
   EXPECT_EQ(plan_refusal({"--fit", "world-size", "--nproc-per-node", "8"}),
             "--fit world-size searches the number of devices, but --nproc-per-node is 8; remove one of them");
+  EXPECT_EQ(plan_refusal({"--fit", "seq-length", "--seq-length", "64"}),
+            "--fit seq-length searches the sequence, but --seq-length is 64; remove one of them");
   EXPECT_EQ(plan_refusal({"--fit", "world-size", "--sweep"}),
             "--sweep and --fit are both given, and each is a search of its own; remove one of them");
 }

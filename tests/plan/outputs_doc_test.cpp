@@ -17,6 +17,7 @@
 #include "engine/log/metrics.h"
 #include "engine/log/tensorboard.h"
 #include "engine/plan/adaptive.h"
+#include "engine/plan/config_file.h"
 #include "engine/plan/plan_output.h"
 #include "engine/plan/smart_swap.h"
 #include "tests/support/files.h"
@@ -176,8 +177,11 @@ TEST(OutputsPage, HasEveryKeyOfAPlan) {
   adaptive.modules.resize(1);
   keys.insert("adaptive_recompute");
   add_keys(to_json(adaptive), "adaptive_recompute", keys);
+  keys.insert("write_config");
+  add_keys(to_json(WrittenConfig{}), "write_config", keys);
   keys.insert("smart_swap");
   add_keys(to_json(chosen), "smart_swap", keys);
+  add_keys(to_json(LongestSequence{}), "", keys);
   keys.merge(beside_plans());
   expect_on_the_page(keys, "plan --json");
 }

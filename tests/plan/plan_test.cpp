@@ -20,6 +20,7 @@
 #include "models/hub/model_hub.h"
 #include "models/internvl/internvl.h"
 #include "sharding/streams.h"
+#include "tests/plan/plan_and_run.h"
 #include "tests/plan/small_plan.h"
 #include "tests/support/files.h"
 
@@ -29,66 +30,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
-
-std::string line_of(const device::Recording& recording, const device::Entry& entry) {
-  const device::Cost& c = entry.cost;
-  return fmt::format("{} {} {} {} after {} moves {} flops {} reads {} writes {} links {} m{} n{} k{}",
-                     static_cast<int>(entry.kind), entry.stream.place(), recording.text(entry.name),
-                     recording.text(entry.subject), entry.other, entry.bytes, c.flops, c.read_bytes, c.written_bytes,
-                     c.link_bytes, c.m, c.n, c.k);
-}
-
-std::vector<std::string> lines_of(const device::Recording& recording) {
-  std::vector<std::string> lines;
-  for (const auto& entry : recording.entries) lines.push_back(line_of(recording, entry));
-  return lines;
-}
-
-struct RealRun {
-  std::vector<device::Recording> recordings;
-  device::MemStats memory;    // of rank 0
-  device::MemoryPeaks peaks;  // of rank 0 in the step
-};
-
-// The fourth step of a real run: ranks as threads, real arithmetic.
-RealRun run_fourth_step(const train::TrainSections& a, const train::PretrainCallbacks& calls) {
-  const train::TrainingInputs inputs = train::read_inputs(a, calls);
-  RealRun run;
-  run.recordings.resize(kRanks);
-  launch::run_ranks(kRanks, {std::chrono::seconds(60)}, [&](RankContext& context, comm::World& world) {
-    device::DeviceOptions options;
-    options.profile.matrix_workspace_bytes = profile().memory.matrix_workspace_bytes;
-    device::Device& device = device::Device::install(context, options);
-    context.slot<nn::KernelOptions>() = a.kernels.fused;
-    train::Trainer trainer(a, calls, inputs, world);
-    for (int step = 0; step < 3; ++step) trainer.step();
-    const device::Recorder recorder(device, {.memory = true});
-    trainer.step();
-    const auto rank = static_cast<std::size_t>(context.rank());
-    run.recordings[rank] = recorder.recording();
-    if (rank != 0) return;
-    run.memory = device.memory().stats();
-    run.peaks = device::peaks_of(run.recordings[rank].memory);
-  });
-  return run;
-}
-
-// A plan and a run: events, bytes and their peaks, virtual time.
-void expect_same(const StepEstimate& plan, const RealRun& run) {
-  const std::vector<std::string> planned = lines_of(plan.run.recording);
-  const std::vector<std::string> ran = lines_of(run.recordings[0]);
-  for (std::size_t i = 0; i < std::min(planned.size(), ran.size()); ++i) ASSERT_EQ(planned[i], ran[i]) << "event " << i;
-  ASSERT_EQ(planned.size(), ran.size());
-  EXPECT_EQ(device::peaks_of(plan.run.recording.memory).total_bytes, run.peaks.total_bytes);
-  EXPECT_EQ(plan.memory.peak_allocated_bytes, run.peaks.allocated_bytes);
-  EXPECT_EQ(plan.memory.peak_reserved_bytes, run.peaks.reserved_bytes);
-  EXPECT_EQ(plan.memory.reserved_bytes, run.memory.allocator.reserved_bytes);
-  EXPECT_EQ(plan.memory.steady_allocated_bytes, run.memory.allocator.allocated_bytes);
-  std::vector<virtual_time::RankRecording> ranks;
-  for (int rank = 0; rank < kRanks; ++rank) ranks.push_back({rank, &run.recordings[static_cast<std::size_t>(rank)]});
-  const virtual_time::VirtualTimes times = virtual_time::resolve(ranks, virtual_time::TimeModel(profile()));
-  EXPECT_EQ(times.ranks[0].end_ns, plan.time.step_ns);
-}
 
 // The plan of one command line and the run of another.
 void expect_same(const train::TrainSections& planned_as, const train::TrainSections& trained_as) {

@@ -1,14 +1,19 @@
 #include "engine/cli/commands/plan_command.h"
 
+#include <algorithm>
 #include <fmt/core.h>
 #include <fstream>
+#include <functional>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "engine/cli/adaptive_run.h"
+#include "engine/cli/commands/chosen_config.h"
 #include "engine/cli/flags_without_effect.h"
 #include "engine/cli/outputs.h"
 #include "engine/cli/plan_profile.h"
 #include "engine/cli/words/model_flags.h"
+#include "engine/core/error.h"
 #include "engine/core/wrapped.h"
 #include "engine/io/atomic_file.h"
 #include "engine/observe/report_configuration.h"
@@ -21,6 +26,8 @@
 #include "engine/plan/plan_trace.h"
 #include "engine/plan/smart_swap.h"
 #include "engine/virtual_time/find_profile.h"
+#include "models/hub/model_hub.h"
+#include "models/hub/model_source.h"
 
 namespace loom::cli {
 namespace {
@@ -51,6 +58,7 @@ std::string world_text(int world, const virtual_time::HardwareProfile& profile) 
 struct Chosen {
   std::optional<plan::SmartSwap> smart_swap;
   std::optional<plan::AdaptiveChoice> adaptive;
+  std::optional<plan::WrittenConfig> written;
 };
 
 // Where results go: standard output, --json, --trace, --report.
@@ -68,6 +76,7 @@ class PlanOutput {
     nlohmann::ordered_json json = to_json(result);
     if (chosen_.smart_swap) json["smart_swap"] = plan::to_json(*chosen_.smart_swap);
     if (chosen_.adaptive) json["adaptive_recompute"] = plan::to_json(*chosen_.adaptive);
+    if (chosen_.written) json["write_config"] = plan::to_json(*chosen_.written);
     if (json_only_) {
       out_ << json.dump(1) << "\n";
       return;
@@ -75,6 +84,7 @@ class PlanOutput {
     out_ << to_text(result);
     if (chosen_.smart_swap) out_ << "\n" << plan::to_text(*chosen_.smart_swap);
     if (chosen_.adaptive) out_ << "\n" << plan::to_text(*chosen_.adaptive);
+    if (chosen_.written) out_ << "\n" << plan::to_text(*chosen_.written);
     if (arguments_.json) io::write_text(*arguments_.json, json.dump(1) + "\n");
   }
   // Whether show_step() writes anything.
@@ -96,18 +106,44 @@ class PlanOutput {
   const bool json_only_;
 };
 
+// Of --fit seq-length. None: the configuration does not say, or the model is a program's own, which the hub has not.
+std::optional<int> longest_sequence_of(const PlanArguments& arguments) {
+  if (arguments.fit != PlanArguments::Fit::kSeqLength || !models::has_configuration(arguments.train.model)) return {};
+  try {
+    const auto facts = models::ModelHub::global().facts(models::configuration_of(arguments.train.model));
+    if (facts.longest_sequence == 0) return {};
+    return static_cast<int>(std::min<std::int64_t>(facts.longest_sequence, std::numeric_limits<int>::max()));
+  } catch (const ConfigError&) {
+    return {};
+  }
+}
+
+// Of a sweep, the row.
+using Write = std::function<void(const plan::Candidate& candidate, std::optional<std::size_t> row)>;
+
+int show_longest(const plan::PlanSearch& search, const PlanOutput& output, const Write& write) {
+  const plan::LongestSequence longest = search.longest_sequence();
+  write(longest.fit, std::nullopt);
+  output.show(longest);
+  output.show_step(longest.fit.plan, to_json(longest));
+  return 0;
+}
+
 int show_fit(plan::PlanSearch& search, PlanArguments::Fit wanted, const virtual_time::HardwareProfile& profile,
-             const PlanOutput& output) {
+             const PlanOutput& output, const Write& write) {
+  if (wanted == PlanArguments::Fit::kSeqLength) return show_longest(search, output, write);
   const bool micro_batch = wanted == PlanArguments::Fit::kMicroBatch;
   const auto fit = micro_batch ? search.largest_micro_batch() : search.smallest_world();
+  write(fit, std::nullopt);
   output.say(micro_batch ? fmt::format("the largest micro-batch: {}\n", fit.choice.micro_batch)
                          : wrapped("the smallest world: " + world_text(fit.choice.world, profile) + "\n", 4));
   output.show_all(fit.plan);
   return 0;
 }
 
-int show_sweep(plan::PlanSearch& search, const PlanOutput& output) {
+int show_sweep(plan::PlanSearch& search, std::size_t row, const PlanOutput& output, const Write& write) {
   const plan::Sweep sweep = search.sweep();
+  if (row < sweep.fitting.size()) write(sweep.fitting[row], row);
   output.show(sweep);
   if (output.has_files_of_step()) {
     const plan::CheckedEstimate checked = search.check();
@@ -115,7 +151,10 @@ int show_sweep(plan::PlanSearch& search, const PlanOutput& output) {
     json.update(to_json(sweep));
     output.show_step(checked.plan, json);
   }
-  return sweep.fitting.empty() ? kExitDoesNotFit : 0;
+  if (sweep.fitting.empty()) return kExitDoesNotFit;
+  if (row < sweep.fitting.size()) return 0;
+  config_error("--row is {}, but the sweep has {} rows; use 0 to {}", row, sweep.fitting.size(),
+               sweep.fitting.size() - 1);
 }
 
 int show_check(plan::PlanSearch& search, const PlanOutput& output) {
@@ -146,15 +185,20 @@ int run_plan(const PlanArguments& given, const train::PretrainCallbacks& callbac
     arguments.train.swap.smart_swap_chosen = chosen.smart_swap->tensors();
   }
   chosen.adaptive = choose_modes(arguments.train, callbacks, profile, true);
-  plan::PlanSearch search(
-      arguments.train, callbacks, profile,
-      {.micro_batch_size = arguments.micro_batch_size, .global_batch_size = arguments.global_batch_size});
+  plan::PlanSearch search(arguments.train, callbacks, profile,
+                          {.micro_batch_size = arguments.micro_batch_size,
+                           .global_batch_size = arguments.global_batch_size,
+                           .longest_sequence = longest_sequence_of(arguments)});
   if (chosen.adaptive) {
     output.show_all(chosen.adaptive->chosen);
     return 0;
   }
-  if (arguments.fit != PlanArguments::Fit::kNothing) return show_fit(search, arguments.fit, profile, output);
-  return arguments.sweep ? show_sweep(search, output) : show_check(search, output);
+  const Write write = [&](const plan::Candidate& candidate, std::optional<std::size_t> row) {
+    if (arguments.write_config) chosen.written = write_chosen(arguments, candidate, row, profile);
+  };
+  if (arguments.fit != PlanArguments::Fit::kNothing) return show_fit(search, arguments.fit, profile, output, write);
+  return arguments.sweep ? show_sweep(search, static_cast<std::size_t>(arguments.row), output, write)
+                         : show_check(search, output);
 }
 
 }  // namespace loom::cli

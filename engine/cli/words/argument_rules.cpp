@@ -181,6 +181,42 @@ void refuse_what_is_searched(const Command& app, const std::string& search, cons
   config_error("--fit {} searches {}, but {} is {}; remove one of them", search, what, flag, app.text_of(flag));
 }
 
+void check_write_config(const Command& app, const PlanArguments& a) {
+  const bool searches = a.sweep || a.fit != PlanArguments::Fit::kNothing;
+  if (given(app, "--row") && (!a.sweep || !a.write_config)) {
+    config_error("--row is {}, the row of a sweep that is written; add {}, or remove it", a.row,
+                 a.sweep ? "--write-config FILE" : "--sweep and --write-config FILE");
+  }
+  if (!a.write_config) return;
+  if (!searches) {
+    config_error("--write-config is {}, which gets what a search chose; add --sweep or --fit, or remove it",
+                 a.write_config->string());
+  }
+  if (!a.train.parallel.use_torch_fsdp2) {
+    config_error(
+        "--write-config is {}, a fsdp2_config.yaml, but the job has none; add --use-torch-fsdp2 and "
+        "--fsdp2-config-path, or remove it",
+        a.write_config->string());
+  }
+  if (a.train.parallel.fsdp2_config && !a.train.model.made_config) {
+    config_error(
+        "--write-config is {}, a fsdp2_config.yaml, but the sharding stands in {}; write it as one first: "
+        "shardloom config FILE --to flat > fsdp2_config.yaml",
+        a.write_config->string(), train::sharding_file(a.train.parallel));
+  }
+}
+
+// The length is unknown until the search: nothing is refused because of it before.
+void settle_searched_length(const Command& app, job::Job& a) {
+  refuse_what_is_searched(app, "seq-length", "the sequence", "--seq-length");
+  if (a.model.made_config && !given(app, "--max-position-embeddings")) {
+    config_error(
+        "--fit seq-length searches the sequence, but a model of --num-layers and other flags has as many positions as "
+        "--seq-length; add --max-position-embeddings");
+  }
+  a.data.seq_length = 1;
+}
+
 void apply_rules(const Command& app, Program program, job::Job& a, Refusals& refusals) {
   std::vector<std::string> written;
   for (const SeenFlag& flag : app.flags()) {
@@ -271,11 +307,13 @@ void settle_search(const Command& app, PlanArguments& a) {
     config_error("--sweep and --fit are both given, and each is a search of its own; remove one of them");
   }
   if (a.fit == Fit::kMicroBatch) refuse_what_is_searched(app, "micro-batch", "the micro-batch", "--micro-batch-size");
+  if (a.fit == Fit::kSeqLength) settle_searched_length(app, a.train);
   if (a.fit == Fit::kWorldSize) {
     for (const char* flag : {"--world-size", "--nproc-per-node"}) {
       refuse_what_is_searched(app, "world-size", "the number of devices", flag);
     }
   }
+  check_write_config(app, a);
   if (given(app, "--micro-batch-size")) a.micro_batch_size = a.train.schedule.micro_batch_size;
   if (given(app, "--global-batch-size")) a.global_batch_size = a.train.schedule.global_batch_size;
 }

@@ -40,7 +40,7 @@ struct CompareArguments {
 
 // `shardloom plan`: the training flags, and the flags of the plan.
 struct PlanArguments {
-  enum class Fit : std::uint8_t { kNothing, kMicroBatch, kWorldSize };
+  enum class Fit : std::uint8_t { kNothing, kMicroBatch, kWorldSize, kSeqLength };
 
   job::Job train;                                    // ranks: --world-size; data and outputs of training are not used
   std::string device = "h200";                       // a profile: a file, or the name of one in configs/devices
@@ -52,7 +52,10 @@ struct PlanArguments {
   std::optional<int> micro_batch_size;
   std::optional<int> global_batch_size;
   bool sweep = false;       // try degrees of parallelism, keys of the file and micro-batches; rank those that fit
-  Fit fit = Fit::kNothing;  // search the largest micro-batch, or the smallest world, that fits
+  Fit fit = Fit::kNothing;  // search the largest micro-batch, the smallest world, or the longest sequence, that fits
+  // The fsdp2_config.yaml of what a search chose: of a sweep, its row. None: not written.
+  std::optional<std::filesystem::path> write_config;
+  int row = 0;
 };
 
 // `shardloom config`.

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fmt/format.h>
 
+#include "engine/cli/words/written_flags.h"
 #include "engine/config/document.h"
 #include "engine/config/share_folder.h"
 #include "engine/core/error.h"
@@ -14,20 +15,6 @@ namespace loom::cli {
 namespace {
 
 using Words = std::vector<std::string>;
-
-// "--nproc_per_node=2" is of "--nproc-per-node".
-std::string flag_name(std::string_view word) {
-  if (!word.starts_with("--")) return {};
-  std::string name(word.substr(0, word.find('=')));
-  std::ranges::replace(name, '_', '-');
-  return name;
-}
-
-// All names of the flag.
-std::vector<std::string_view> names_of(std::string_view flag) {
-  const job::Key* key = job::find_key(flag);
-  return key == nullptr ? std::vector{flag} : key->names();
-}
 
 // The last word behind the flag's last occurrence; "" for a toggle.
 std::optional<std::string> value_in(const Words& words, std::string_view flag) {
@@ -49,12 +36,13 @@ int number_in(const Words& words, std::string_view flag) {
 
 // The flags of the file that the command has and the command line has not.
 Words flags_of(const dialects::Translation& file, const Words& given, Program program) {
-  const bool searches_batch = value_in(given, "--fit") == "micro-batch";
+  const auto searched = value_in(given, "--fit");
   Words words;
   for (const dialects::Setting& setting : file.flags) {
     const job::Key* key = job::find_key(setting.name);
-    const bool is_searched =
-        searches_batch && (setting.name == "--micro-batch-size" || setting.name == "--global-batch-size");
+    const bool is_searched = (searched == "micro-batch" &&
+                              (setting.name == "--micro-batch-size" || setting.name == "--global-batch-size")) ||
+                             (searched == "seq-length" && setting.name == "--seq-length");
     if (is_searched || is_given(given, setting.name) || (key != nullptr && !key->is_in(program))) continue;
     words.push_back(setting.name);
     words.insert(words.end(), setting.words.begin(), setting.words.end());
@@ -108,19 +96,6 @@ std::optional<std::string> foreign_file(const Words& words) {
   }
 }
 
-Words without_file(const Words& words) {
-  Words rest;
-  const std::vector<std::string_view> names = names_of("--fsdp2-config-path");
-  for (std::size_t i = 0; i < words.size(); ++i) {
-    if (std::ranges::find(names, flag_name(words[i])) == names.end()) {
-      rest.push_back(words[i]);
-    } else if (words[i].find('=') == std::string::npos) {
-      ++i;
-    }
-  }
-  return rest;
-}
-
 }  // namespace
 
 bool is_file_word(const std::string& word) {
@@ -168,7 +143,7 @@ FileWords with_file(const std::vector<std::string>& given, Program program, cons
     words.erase(words.begin());
   } else {
     file = foreign_file(words);
-    if (file) words = without_file(words);
+    if (file) words = without_flags(words, {"--fsdp2-config-path"});
   }
   const bool is_titan = !file && std::ranges::any_of(words, dialects::is_override);
   if (!file && !is_titan) return {given};

@@ -59,8 +59,12 @@ void add_plan(Flags& flags, PlanArguments& a, int& world_size) {
       "--fit", a.fit,
       {{"nothing", PlanArguments::Fit::kNothing},
        {"micro-batch", PlanArguments::Fit::kMicroBatch},
-       {"world-size", PlanArguments::Fit::kWorldSize}},
-      "Search the largest micro-batch, or the smallest world, that fits; a --global-batch-size is kept");
+       {"world-size", PlanArguments::Fit::kWorldSize},
+       {"seq-length", PlanArguments::Fit::kSeqLength}},
+      "Search the largest micro-batch, smallest world or longest sequence that fits; a --global-batch-size is kept");
+  flags.text("--write-config", "FILE", a.write_config,
+             "Write the fsdp2_config.yaml of what --sweep or --fit chose, and say the command that trains with it");
+  flags.whole("--row", a.row, 0, "The row of a sweep that --write-config writes; 0 is the fastest");
 }
 
 void add_compare(Flags& flags, CompareArguments& a) {

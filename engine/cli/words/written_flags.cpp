@@ -1,0 +1,55 @@
+#include "engine/cli/words/written_flags.h"
+
+#include <algorithm>
+
+#include "engine/job/key.h"
+
+namespace loom::cli {
+namespace {
+
+// Flags of a plan alone (training_flags.cpp), of its outputs, and of ranks.
+constexpr std::string_view kOfPlans[] = {"--world-size",  "--device", "--json",      "--trace",
+                                         "--expert-load", "--fit",    "--row",       "--write-config",
+                                         "--report",      "--nnodes", "--node-rank", "--nproc-per-node"};
+
+bool is_any_of(const std::string& word, const std::vector<std::string_view>& names) {
+  return std::ranges::find(names, flag_name(word)) != names.end();
+}
+
+}  // namespace
+
+std::string flag_name(std::string_view word) {
+  if (!word.starts_with("--")) return {};
+  std::string name(word.substr(0, word.find('=')));
+  std::ranges::replace(name, '_', '-');
+  return name;
+}
+
+std::vector<std::string_view> names_of(std::string_view flag) {
+  const job::Key* key = job::find_key(flag);
+  return key == nullptr ? std::vector{flag} : key->names();
+}
+
+std::vector<std::string> without_flags(const std::vector<std::string>& words,
+                                       const std::vector<std::string_view>& flags) {
+  std::vector<std::string_view> names;
+  for (const std::string_view flag : flags) std::ranges::copy(names_of(flag), std::back_inserter(names));
+  std::vector<std::string> rest;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    if (!is_any_of(words[i], names)) {
+      rest.push_back(words[i]);
+    } else if (words[i].find('=') == std::string::npos) {
+      ++i;
+    }
+  }
+  return rest;
+}
+
+std::vector<std::string> words_of_training(std::vector<std::string> planned) {
+  std::erase_if(planned, [](const std::string& word) { return flag_name(word) == "--sweep"; });
+  std::vector<std::string> words = without_flags(planned, {std::begin(kOfPlans), std::end(kOfPlans)});
+  if (!words.empty() && words.front() == "plan") words.front() = "train";
+  return words;
+}
+
+}  // namespace loom::cli
