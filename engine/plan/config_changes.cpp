@@ -17,4 +17,14 @@ void set_recompute(sharding::Fsdp2Config& config, bool on) {
   if (on && !chosen_by_file) config.use_reentrant = false;
 }
 
+void set_selected_recompute(sharding::Fsdp2Config& config) {
+  set_recompute(config, true);
+  if (!config.use_reentrant) config.recompute_keep = sharding::RecomputeKeep::kSelectedOpsNeeded;
+}
+
+void set_swapped_recompute(sharding::Fsdp2Config& config) {
+  set_recompute(config, true);
+  config.activation_offload_modules = config.recompute_modules;
+}
+
 }  // namespace loom::plan

@@ -12,5 +12,9 @@ std::vector<sharding::ModulePattern> recomputable(const sharding::Fsdp2Config& c
 
 // Recomputes these or nothing. The recorded kind suits every module; a file that names modules names its kind too.
 void set_recompute(sharding::Fsdp2Config& config, bool on);
+// The same, with the results of selected operators kept; as it is where the file's kind cannot.
+void set_selected_recompute(sharding::Fsdp2Config& config);
+// The same, with what recompute keeps waiting on the host.
+void set_swapped_recompute(sharding::Fsdp2Config& config);
 
 }  // namespace loom::plan

@@ -181,6 +181,8 @@ ordered_json to_json(const Sweep& sweep) {
   json["sweep"] = ordered_json::array();
   for (const Candidate& candidate : sweep.fitting) {
     ordered_json row = to_json(candidate.plan);
+    row["row"] = json["sweep"].size();
+    row["pareto"] = std::ranges::binary_search(sweep.pareto, json["sweep"].size());
     row["change"] = candidate.change;
     row["degrees"] = degrees_json(degrees_of(candidate.choice.config, candidate.choice.world));
     json["sweep"].push_back(std::move(row));

@@ -19,18 +19,6 @@ constexpr std::size_t kRemedies = 3;
 constexpr std::size_t kTogether = 3;        // changes of a remedy, at most
 constexpr std::size_t kWorldsChecked = 32;  // below the smallest world found
 
-// The same, with the results of selected operators kept; as it is where the file's kind cannot.
-void set_selected_recompute(Fsdp2Config& config) {
-  set_recompute(config, true);
-  if (!config.use_reentrant) config.recompute_keep = sharding::RecomputeKeep::kSelectedOpsNeeded;
-}
-
-// The same, with what recompute keeps waiting on the host.
-void set_swapped_recompute(Fsdp2Config& config) {
-  set_recompute(config, true);
-  config.activation_offload_modules = config.recompute_modules;
-}
-
 // The file's sizes fit a world (validate_against_world says why where they do not).
 bool fits_layout(const Fsdp2Config& config, int world) {
   if (world % config.tensor_parallel_size != 0) return false;

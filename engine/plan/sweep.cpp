@@ -15,6 +15,7 @@
 #include "engine/plan/config_changes.h"
 #include "engine/plan/degree_lists.h"
 #include "engine/plan/first_failing.h"
+#include "engine/plan/sweep_variants.h"
 
 namespace loom::plan {
 namespace {
@@ -27,6 +28,7 @@ constexpr std::size_t kWhole = 10;         // steps of many micro-batches that a
 constexpr int kSurveyed = 1;               // micro-batches of a step in the survey
 constexpr int kSearched = 2;               // and in the search
 constexpr double kPrecision = 0.125;       // of the most sequences in the search
+constexpr double kDoubled = 1;             // the same: 1, 2, 4, ... alone
 constexpr double kWorthwhile = 0.99;       // of the time of a token: twice the micro-batch takes less
 
 // body(0), ..., body(count - 1), on all cores. Of several exceptions the first by number.
@@ -196,18 +198,21 @@ class Sweeper {
   }
 
   // Each with about the most sequences that fit; what the model cannot have is left out.
-  void try_all(std::vector<Combination>& combinations) const {
+  static void erase_unfit(std::vector<Combination>& combinations) {
+    std::erase_if(combinations, [](const Combination& c) { return c.rows.empty(); });
+  }
+
+  void try_all(std::vector<Combination>& combinations, double precision = kPrecision) const {
     on_all_cores(combinations.size(), [&](std::size_t c) {
       Combination& combination = combinations[c];
       if (combination.sizes.empty()) combination.sizes = sizes_of(combination.choice);
       try {
         first_failing(
-            combination.sizes.size(), [&](std::size_t i) { return try_size(combination, i, kSearched); }, kPrecision);
+            combination.sizes.size(), [&](std::size_t i) { return try_size(combination, i, kSearched); }, precision);
       } catch (const ConfigError& error) {
         combination.refused = reason_of(error.what());
       }
     });
-    std::erase_if(combinations, [](const Combination& c) { return c.rows.empty(); });
   }
 
   std::vector<Combination> search(const std::vector<Mesh>& meshes) {
@@ -226,6 +231,7 @@ class Sweeper {
       }
     }
     try_all(combinations);
+    erase_unfit(combinations);
     return combinations;
   }
 
@@ -235,35 +241,75 @@ class Sweeper {
     return node < world() && world() % node == 0 && node % mesh.tp == 0 ? node / mesh.tp : -1;
   }
 
-  // Of each mesh the best configuration with sharding over whole nodes, and with prefetch.
-  void vary(std::vector<Combination>& searched) {
+  // Of each mesh the fastest combination. Sorts `searched`; the pointers hold until it changes.
+  std::vector<const Combination*> best_of_meshes(std::vector<Combination>& searched) const {
     sort_combinations(searched);
     std::vector<Degrees> seen;
-    std::vector<Combination> variants;
+    std::vector<const Combination*> best;
     for (const Combination& combination : searched) {
       Degrees mesh = degrees(combination.choice);
       mesh.dp_shard = mesh.dp_replicate = 1;
       if (std::ranges::find(seen, mesh) != seen.end()) continue;
       seen.push_back(mesh);
-      add_sizes(combination.choice, variants);
-      add_prefetch(combination, variants);
+      best.push_back(&combination);
     }
+    return best;
+  }
+
+  // Of each mesh the best configuration with other sharding sizes; of the best by then with other recompute, and so on.
+  void vary(std::vector<Combination>& searched) {
+    std::vector<Combination> of_sharding, of_recompute, of_loss, of_prefetch;
+    for (const Combination* best : best_of_meshes(searched)) {
+      add_variants(sharding_variants(plans_, best->choice), of_sharding);
+    }
+    join(of_sharding, searched, kPrecision);
+    for (const Combination* best : best_of_meshes(searched)) {
+      add_memory(*best, recompute_variants(plans_, best->choice), of_recompute);
+    }
+    join(of_recompute, searched, kDoubled);
+    for (const Combination* best : best_of_meshes(searched)) {
+      add_memory(*best, loss_variants(plans_, best->choice), of_loss);
+    }
+    join(of_loss, searched, kDoubled);
+    for (const Combination* best : best_of_meshes(searched)) add_prefetch(*best, of_prefetch);
+    join(of_prefetch, searched, kPrecision);
+  }
+
+  // Tries those that are new; what the model cannot have is counted.
+  void join(std::vector<Combination>& variants, std::vector<Combination>& searched, double precision) {
     std::erase_if(variants, [&](const Combination& variant) {
       return std::ranges::any_of(searched, [&](const Combination& c) { return c.choice == variant.choice; });
     });
-    try_all(variants);
+    try_all(variants, precision);
+    for (const Combination& variant : variants) {
+      if (variant.refused) count(result_.pruned, *variant.refused);
+    }
+    erase_unfit(variants);
     std::ranges::move(variants, std::back_inserter(searched));
   }
 
-  void add_sizes(const PlanChoice& choice, std::vector<Combination>& variants) const {
-    const auto node = static_cast<int>(plans_.profile().devices_per_node());
-    const int tp = choice.config.tensor_parallel_size;
-    for (int ranks = 2 * node; ranks < world(); ranks += node) {
-      if (world() % ranks != 0 || ranks % tp != 0) continue;
-      PlanChoice variant = choice;
-      variant.config.sharding_size = ranks / tp;
-      variants.push_back({.choice = std::move(variant)});
+  static void add_variants(const std::vector<PlanChoice>& choices, std::vector<Combination>& variants) {
+    for (const PlanChoice& choice : choices) variants.push_back({.choice = choice});
+  }
+
+  void add_memory(const Combination& best, const std::vector<PlanChoice>& choices, std::vector<Combination>& variants) {
+    if (is_limited_by_memory(best)) return add_variants(choices, variants);
+    for (std::size_t i = 0; i < choices.size(); ++i) {
+      count(result_.pruned, "recompute of a part, swap or a loss in chunks would free memory that gains nothing");
     }
+  }
+
+  // It recomputes, or its fastest micro-batch is the largest that fits and still takes less time than half of it.
+  static bool is_limited_by_memory(const Combination& best) {
+    if (!best.choice.config.recompute_modules.empty()) return true;
+    const bool all_fit = std::ranges::all_of(best.tried, [](const auto& size) { return size.second; });
+    const Row& fastest = *best.fastest();
+    if (all_fit) return false;
+    return std::ranges::all_of(best.rows, [&](const Row& row) {
+      if (row.choice.micro_batch > fastest.choice.micro_batch) return false;
+      return 2 * row.choice.micro_batch > fastest.choice.micro_batch ||
+             fastest.ns_per_token < row.ns_per_token * kWorthwhile;
+    });
   }
 
   // Prefetch needs little memory: with the fastest micro-batch alone.
@@ -361,7 +407,21 @@ class Sweeper {
       }
     }
     add_best();
+    add_pareto();
     return std::move(result_);
+  }
+
+  void add_pareto() {
+    const auto speed = [](const Candidate& c) { return c.plan.throughput.tokens_per_s_per_device; };
+    const auto bytes = [](const Candidate& c) { return c.plan.memory.peak_reserved_bytes; };
+    for (std::size_t i = 0; i < result_.fitting.size(); ++i) {
+      const Candidate& row = result_.fitting[i];
+      const bool beaten = std::ranges::any_of(result_.fitting, [&](const Candidate& other) {
+        return speed(other) >= speed(row) && bytes(other) <= bytes(row) &&
+               (speed(other) > speed(row) || bytes(other) < bytes(row));
+      });
+      if (!beaten) result_.pareto.push_back(i);
+    }
   }
 
   void add_best() {

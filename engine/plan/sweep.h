@@ -12,9 +12,14 @@
 //           sequences until they do not fit or gain less than a hundredth; where they did not fit, with recompute from
 //           there on.
 // Search    of the three best meshes: sharding (as in the survey) x recompute x reshard, each with 1, 2, 4, ... and
-//           about the most sequences that fit. Of each one's best configuration: all whole nodes as sharding sizes,
-//           and prefetch 0, 1, 2 with its micro-batch. Of the three best configurations: all micro-batches that fit,
-//           or 64 evenly spaced ones.
+//           about the most sequences that fit. Of each one's best configuration: the divisors of a node and all whole
+//           nodes as sharding sizes, and prefetch 0, 1, 2 with its micro-batch. Of the three best configurations: all
+//           micro-batches that fit, or 64 evenly spaced ones.
+// Memory    of each mesh's best configuration, where it recomputes, or where more sequences would fit and pay with more
+//           memory: recompute by operator, of every 2nd, 3rd and 4th module, and with inputs on the host; then, of
+//           the best by now, the loss in chunks. With 1, 2, 4, ... sequences. Elsewhere these are counted as pruned.
+// Pareto    rows that no other row beats: none has as little memory (peak reserved) and is faster, and none is as
+//           fast with less.
 // Batches   as in plan_choice.h. Steps of many micro-batches are compared by few; the ten best are then planned whole.
 // Sequence  parallelism is on with each tp that is not the file's own and that divides a rank's tokens.
 // Errors    ConfigError of the configuration as given, and where there is no file.
@@ -29,7 +34,7 @@
 
 namespace loom::plan {
 
-// Candidates that were not planned.
+// Candidates that were not planned, or that the model cannot have.
 struct Pruned {
   std::string reason;
   std::int64_t candidates = 0;
@@ -64,6 +69,7 @@ struct Sweep {
   std::int64_t meshes_that_fit = 0;
   int together = 1;  // devices among which the ranks of tp x ulysses x ring, and of ep, lie
   std::vector<BestMesh> best;
+  std::vector<std::size_t> pareto;  // rows, ascending: from the fastest to the one with the least memory
 };
 
 Sweep sweep(const ChoicePlans& plans);

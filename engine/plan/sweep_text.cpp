@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
-#include <span>
+#include <vector>
 
 #include "engine/core/units.h"
 #include "engine/core/wrapped.h"
@@ -11,17 +11,18 @@ namespace loom::plan {
 namespace {
 
 constexpr std::size_t kShown = 20;         // rows
-constexpr std::size_t kChangeColumn = 47;  // of a row
+constexpr std::size_t kChangeColumn = 52;  // of a row
 constexpr std::size_t kReason = 5;         // the indentation of reasons
 constexpr std::size_t kParts = 4;          // of a difference in time, at most
 constexpr double kSmallPart = 0.02;        // of a difference: not worth a word
 
 std::string percent_text(double share) { return figure(100 * share, 1) + " %"; }
 
-std::string row(std::string_view tokens, std::string_view step, std::string_view memory, std::string_view flushes,
-                std::string_view mfu, std::string_view change) {
-  return wrapped(fmt::format("{:>12}{:>10}{:>9}{:>8}{:>6}  {}\n", tokens, step, memory, flushes, mfu, change),
-                 kChangeColumn);
+std::string row(std::string_view number, std::string_view tokens, std::string_view step, std::string_view memory,
+                std::string_view flushes, std::string_view mfu, std::string_view change) {
+  return wrapped(
+      fmt::format("{:<5}{:>12}{:>10}{:>9}{:>8}{:>6}  {}\n", number, tokens, step, memory, flushes, mfu, change),
+      kChangeColumn);
 }
 
 std::string head(const Sweep& sweep) {
@@ -78,24 +79,48 @@ std::string best_text(const Sweep& sweep, std::size_t number) {
          line(difference_text(best, number == 0));
 }
 
+using Rows = std::vector<std::size_t>;
+
 template <typename Of>
-std::int64_t most(std::span<const Candidate> rows, Of of) {
+std::int64_t most(const Sweep& sweep, const Rows& rows, Of of) {
   std::int64_t largest = 0;
-  for (const Candidate& candidate : rows) largest = std::max<std::int64_t>(largest, of(candidate.plan));
+  for (const std::size_t i : rows) largest = std::max<std::int64_t>(largest, of(sweep.fitting[i].plan));
   return largest;
 }
 
-std::string table(std::span<const Candidate> rows) {
-  const Unit time = unit_of_time(most(rows, [](const StepEstimate& plan) { return plan.time.step_ns; }));
+bool is_pareto(const Sweep& sweep, std::size_t i) { return std::ranges::binary_search(sweep.pareto, i); }
+
+std::string table(const Sweep& sweep, const Rows& rows) {
+  const Unit time = unit_of_time(most(sweep, rows, [](const StepEstimate& plan) { return plan.time.step_ns; }));
   const Unit bytes =
-      unit_of_bytes(most(rows, [](const StepEstimate& plan) { return plan.memory.peak_reserved_bytes; }));
-  std::string text = row("tokens/s/dev", fmt::format("step {}", time.name), bytes.name, "flushes", "MFU %", "change");
-  for (const Candidate& candidate : rows) {
+      unit_of_bytes(most(sweep, rows, [](const StepEstimate& plan) { return plan.memory.peak_reserved_bytes; }));
+  std::string text =
+      row("row", "tokens/s/dev", fmt::format("step {}", time.name), bytes.name, "flushes", "MFU %", "change");
+  for (const std::size_t i : rows) {
+    const Candidate& candidate = sweep.fitting[i];
     const StepEstimate& plan = candidate.plan;
-    text += row(figure(plan.throughput.tokens_per_s_per_device, 0), figure(plan.time.step_ns, time),
-                figure(plan.memory.peak_reserved_bytes, bytes), std::to_string(plan.memory.cache_flushes),
-                figure(100 * plan.throughput.mfu, 1), candidate.change);
+    text +=
+        row(fmt::format("{}{}", i, is_pareto(sweep, i) ? "*" : ""), figure(plan.throughput.tokens_per_s_per_device, 0),
+            figure(plan.time.step_ns, time), figure(plan.memory.peak_reserved_bytes, bytes),
+            std::to_string(plan.memory.cache_flushes), figure(100 * plan.throughput.mfu, 1), candidate.change);
   }
+  return text;
+}
+
+// The fastest rows, and those further down that no other beats.
+std::string tables(const Sweep& sweep) {
+  Rows shown, further;
+  for (std::size_t i = 0; i < std::min(kShown, sweep.fitting.size()); ++i) shown.push_back(i);
+  for (const std::size_t i : sweep.pareto) {
+    if (i >= kShown && further.size() < kShown) further.push_back(i);
+  }
+  std::string text =
+      fmt::format("\n{} configurations fit; the fastest per token first; *: none is as fast with less memory\n",
+                  sweep.fitting.size()) +
+      table(sweep, shown);
+  const std::size_t hidden = sweep.fitting.size() - shown.size() - further.size();
+  if (!further.empty()) text += "\nslower, with less memory than any that is as fast\n" + table(sweep, further);
+  if (hidden > 0) text += fmt::format("and {} more (--json has all)\n", hidden);
   return text;
 }
 
@@ -106,11 +131,7 @@ std::string to_text(const Sweep& sweep) {
   if (sweep.fitting.empty()) return text + "0 configurations fit\n";
   text += "\nthe best meshes\n";
   for (std::size_t i = 0; i < sweep.best.size(); ++i) text += best_text(sweep, i);
-  const std::span shown = std::span(sweep.fitting).first(std::min(kShown, sweep.fitting.size()));
-  text += fmt::format("\n{} configurations fit; the fastest per token first\n", sweep.fitting.size()) + table(shown);
-  if (sweep.fitting.size() > kShown) {
-    text += fmt::format("and {} more (--json has all)\n", sweep.fitting.size() - kShown);
-  }
+  text += tables(sweep);
   if (sweep.fitting_in_part > 0) {
     text +=
         fmt::format("and {} more fit with fewer micro-batches; these were not planned whole\n", sweep.fitting_in_part);

@@ -158,6 +158,7 @@ TEST(Sweep, IsNotBeatenByAMicroBatchTriedByHand) {
   for (int size = 1;; ++size) {
     train::TrainSections by_hand = a;
     by_hand.schedule.micro_batch_size = size;
+    by_hand.objective.loss_chunk_size = best.loss_chunk_size;
     by_hand.schedule.global_batch_size = degrees.dp_shard * degrees.dp_replicate * size;
     try {
       const StepEstimate plan = estimate_step(by_hand, calls, small, Capacity::kOfTheProfile,

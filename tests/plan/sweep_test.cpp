@@ -77,11 +77,18 @@ std::vector<std::string> meshes_of(const Sweep& sweep) {
   return meshes;
 }
 
+// Those without replicas, which the best have with fewer ranks that shard.
+std::vector<std::string> sharded_meshes_of(const Sweep& sweep) {
+  std::vector<std::string> meshes = meshes_of(sweep);
+  std::erase_if(meshes, [](const std::string& mesh) { return mesh.find("dp_replicate") != std::string::npos; });
+  return meshes;
+}
+
 // Of tp 1, 3, 6 and ulysses 1, 3, 6 (2 goes with neither 3 key/value heads) and ring 1, 2, 3, 6: all that divide 6.
 TEST(Sweep, TriesEachMeshThatModelAndWorldCanHaveAndCountsTheOthers) {
   const Sweep sweep = sweep_of(job(llama(6, 3), 6), cluster(8));
   EXPECT_THAT(
-      meshes_of(sweep),
+      sharded_meshes_of(sweep),
       UnorderedElementsAre("dp_shard 6", "ring 2 x dp_shard 3", "ring 3 x dp_shard 2", "ring 6 x dp_shard 1",
                            "ulysses 3 x dp_shard 2", "ulysses 3 x ring 2 x dp_shard 1", "ulysses 6 x dp_shard 1",
                            "tp 3 x dp_shard 2", "tp 3 x ring 2 x dp_shard 1", "tp 6 x dp_shard 1"));
@@ -94,7 +101,8 @@ TEST(Sweep, TriesEachMeshThatModelAndWorldCanHaveAndCountsTheOthers) {
                   Pruned{"ulysses_parallel_size is 2, but 'model.layers.0.self_attn' has 3 key/value heads", 1},
                   Pruned{"moe_modules: 'model.layers.{*}.mlp.experts' matches nothing: there is no "
                          "'model.layers.0.mlp.experts' in the model",
-                         3}));
+                         3},
+                  Pruned{"recompute of a part, swap or a loss in chunks would free memory that gains nothing", 3 * 6}));
 }
 
 TEST(Sweep, LeavesOutDegreesThatDoNotDivideTheWorld) {
@@ -117,7 +125,7 @@ TEST(Sweep, LeavesOutTensorParallelismOfAFamilyWithoutAPlan) {
   a.schedule.micro_batch_size = 1;
   a.schedule.global_batch_size = kRanks;
   const Sweep sweep = sweep_of(a, cluster(8));
-  EXPECT_THAT(meshes_of(sweep), ::testing::ElementsAre("dp_shard 4"));
+  EXPECT_THAT(sharded_meshes_of(sweep), ::testing::ElementsAre("dp_shard 4"));
   EXPECT_THAT(sweep.pruned,
               ::testing::Contains(Pruned{"InternVLForConditionalGeneration has no plan of tensor parallelism", 2}));
 }
@@ -136,20 +144,27 @@ TEST(Sweep, LeavesOutMeshesThatDoNotShareOutTheGlobalBatch) {
 
 TEST(Sweep, SharesExperts) {
   const Sweep sweep = sweep_of(job(kMoe, 4), cluster(4));
-  EXPECT_THAT(meshes_of(sweep), IsSupersetOf({"ep 2 x dp_shard 4", "ep 4 x dp_shard 4", "tp 2 x ep 2 x dp_shard 2",
-                                              "ulysses 2 x ep 4 x dp_shard 2", "tp 4 x ep 4 x dp_shard 1"}));
+  EXPECT_THAT(sharded_meshes_of(sweep),
+              IsSupersetOf({"ep 2 x dp_shard 4", "ep 4 x dp_shard 4", "tp 2 x ep 2 x dp_shard 2",
+                            "ulysses 2 x ep 4 x dp_shard 2", "tp 4 x ep 4 x dp_shard 1"}));
 }
 
 TEST(Sweep, KeepsDegreesOfFlags) {
   train::TrainSections a = job(llama(4, 4), 4);
   a.parallel.tensor_model_parallel_size = 2;
   a.schedule.global_batch_size = 2;
-  EXPECT_THAT(meshes_of(sweep_of(a, cluster(4))),
+  EXPECT_THAT(sharded_meshes_of(sweep_of(a, cluster(4))),
               UnorderedElementsAre("tp 2 x dp_shard 2", "tp 2 x ring 2 x dp_shard 1", "tp 2 x ulysses 2 x dp_shard 1"));
 }
 
-TEST(Sweep, ShardsOverANodeToo) {
-  const std::vector<std::string> meshes = meshes_of(sweep_of(job(llama(4, 4), 8), cluster(4)));
+TEST(Sweep, ShardsOverANodeAndItsPartsToo) {
+  const Sweep sweep = sweep_of(job(llama(4, 4), 8), cluster(4));
+  const std::vector<std::string> meshes = meshes_of(sweep);
+  Degrees best = sweep.best.front().degrees;
+  for (best.dp_shard = 1; best.dp_shard * best.together() < 8; best.dp_shard *= 2) {
+    best.dp_replicate = 8 / best.together() / best.dp_shard;
+    EXPECT_THAT(meshes, ::testing::Contains(to_text(best)));
+  }
   EXPECT_THAT(meshes, IsSupersetOf({"dp_shard 8", "dp_shard 4 x dp_replicate 2", "tp 2 x dp_shard 4",
                                     "tp 2 x dp_shard 2 x dp_replicate 2"}));
 }
@@ -259,6 +274,67 @@ TEST(Sweep, SaysWhyTheBestAreTheBest) {
   EXPECT_THAT(text, AllOf(HasSubstr("     ahead of 2 by "), HasSubstr("     behind 1 by "),
                           HasSubstr(" of the time of a token: "), HasSubstr("exposed communication "),
                           HasSubstr("peak reserved ")));
+}
+
+// Eight layers, so that each k-th has some, on a device that cannot keep all of them.
+TEST(Sweep, TradesMemoryWhereItLimits) {
+  train::TrainSections a = arguments();
+  a.schedule.micro_batch_size = 1;
+  a.schedule.global_batch_size = kRanks;
+  a.data.seq_length = 256;
+  const virtual_time::HardwareProfile device = profile(208 * kMiB);
+  const Sweep sweep = PlanSearch(a, cli::hub_callbacks(a), device).sweep();
+  std::vector<std::string> changes;
+  for (const Candidate& c : sweep.fitting) changes.push_back(c.change);
+  for (const char* part :
+       {"recompute_keep: selected_ops_needed", "recompute_every: 2", "recompute_every: 4",
+        "activation_offload_modules: [\"model.layers.{*}\"], pin_memory: true", "--loss-chunk-size: 64"}) {
+    EXPECT_THAT(changes, ::testing::Contains(HasSubstr(part))) << part;
+  }
+  for (const Candidate& c : sweep.fitting) EXPECT_LE(c.plan.memory.peak_reserved_bytes, 208 * kMiB) << c.change;
+}
+
+TEST(Sweep, CountsWhatMoreMemoryWouldNotSpeedUp) {
+  const auto counted = [](const Sweep& sweep) {
+    std::int64_t candidates = 0;
+    for (const Pruned& pruned : sweep.pruned) {
+      if (pruned.reason.ends_with("would free memory that gains nothing")) candidates += pruned.candidates;
+    }
+    return candidates;
+  };
+  EXPECT_EQ(counted(sweep_of(job(llama(4, 4), 4), cluster(4))), 3 * (5 + 1)) << "of each of three meshes";
+  train::TrainSections few = job(llama(4, 4), 4);
+  few.objective.loss_chunk_size = 8;
+  EXPECT_EQ(counted(sweep_of(few, cluster(4))), 3 * 5) << "the loss is in chunks already";
+}
+
+// By the definition, row by row.
+TEST(Sweep, MarksTheRowsThatNoOtherBeats) {
+  train::TrainSections a = arguments();
+  a.schedule.micro_batch_size = 1;
+  a.schedule.global_batch_size = kRanks;
+  const Sweep sweep = PlanSearch(a, cli::hub_callbacks(a), profile(208 * kMiB)).sweep();
+  const ordered_json json = to_json(sweep);
+  const std::string text = to_text(sweep);
+  const auto beats = [&](std::size_t one, std::size_t other) {
+    const StepEstimate &a = sweep.fitting[one].plan, &b = sweep.fitting[other].plan;
+    const double faster = a.throughput.tokens_per_s_per_device - b.throughput.tokens_per_s_per_device;
+    const std::int64_t less = b.memory.peak_reserved_bytes - a.memory.peak_reserved_bytes;
+    return faster >= 0 && less >= 0 && (faster > 0 || less > 0);
+  };
+  std::size_t marked = 0;
+  for (std::size_t i = 0; i < sweep.fitting.size(); ++i) {
+    bool beaten = false;
+    for (std::size_t other = 0; other < sweep.fitting.size(); ++other) beaten = beaten || beats(other, i);
+    EXPECT_EQ(json["sweep"][i]["pareto"], !beaten) << i;
+    EXPECT_EQ(json["sweep"][i]["row"], i);
+    if (beaten) continue;
+    EXPECT_THAT(text, HasSubstr(fmt::format("\n{:<5} ", fmt::format("{}*", i)))) << "in one of the tables";
+    ++marked;
+  }
+  EXPECT_EQ(sweep.pareto.size(), marked);
+  EXPECT_GE(marked, 3u);
+  EXPECT_LT(marked, sweep.fitting.size());
 }
 
 TEST(Sweep, RefusesWhatIsWrongAsGiven) {

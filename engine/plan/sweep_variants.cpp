@@ -1,0 +1,61 @@
+#include "engine/plan/sweep_variants.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "engine/objective/stage.h"
+#include "engine/plan/config_changes.h"
+
+namespace loom::plan {
+namespace {
+
+constexpr int kChunk = 1024;       // tokens of a sequence
+constexpr int kChunksAtLeast = 4;  // of a sequence
+
+}  // namespace
+
+std::vector<PlanChoice> sharding_variants(const ChoicePlans& plans, const PlanChoice& choice) {
+  std::vector<PlanChoice> variants;
+  const int node = std::min(static_cast<int>(plans.profile().devices_per_node()), choice.world);
+  const int tp = choice.config.tensor_parallel_size;
+  for (int ranks = tp; ranks < choice.world; ++ranks) {
+    const bool is_shared = ranks < node ? node % ranks == 0 : ranks % node == 0 && ranks > node;
+    if (!is_shared || choice.world % ranks != 0 || ranks % tp != 0) continue;
+    const int shard = ranks / tp, context = choice.config.context_ranks();
+    if (shard % context != 0 && context % shard != 0) continue;
+    variants.push_back(choice);
+    variants.back().config.sharding_size = shard;
+  }
+  return variants;
+}
+
+std::vector<PlanChoice> recompute_variants(const ChoicePlans& plans, const PlanChoice& choice) {
+  const train::ParallelOptions& flags = plans.arguments().parallel;
+  const bool by_flags = flags.recompute_keep != sharding::RecomputeKeep::kNone || flags.recompute_every > 0;
+  if (!plans.may_recompute() || by_flags) return {};
+  PlanChoice selected = choice, swapped = choice;
+  set_selected_recompute(selected.config);
+  set_swapped_recompute(swapped.config);
+  swapped.config.pin_memory = true;
+  std::vector<PlanChoice> variants{selected};
+  for (const int k : {2, 3, 4}) {
+    variants.push_back(choice);
+    set_recompute(variants.back().config, true);
+    variants.back().config.recompute_every = k;
+  }
+  variants.push_back(swapped);
+  return variants;
+}
+
+std::vector<PlanChoice> loss_variants(const ChoicePlans& plans, const PlanChoice& choice) {
+  const objective::ObjectiveOptions& flags = plans.arguments().objective;
+  const bool has_chunks =
+      objective::row_of(flags.stage).takes_chunks && flags.loss_reduction != objective::LossReduction::kPerSample;
+  const auto most = static_cast<unsigned>(std::max(1, choice.seq_length / kChunksAtLeast));
+  if (!has_chunks || choice.loss_chunk_size > 0) return {};
+  PlanChoice chunked = choice;
+  chunked.loss_chunk_size = std::min<std::int64_t>(kChunk, std::bit_floor(most));
+  return {chunked};
+}
+
+}  // namespace loom::plan
