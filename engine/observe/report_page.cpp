@@ -1,5 +1,6 @@
 #include "engine/observe/report_page.h"
 
+#include <ctime>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <system_error>
@@ -35,6 +36,16 @@ std::string inline_json(const nlohmann::ordered_json& data) {
   return text;
 }
 
+// "2026-01-31", in UTC.
+std::string today() {
+  const std::time_t now = std::time(nullptr);
+  std::tm day{};
+  gmtime_r(&now, &day);
+  char text[sizeof "2026-01-31"] = {};
+  std::strftime(text, sizeof text, "%Y-%m-%d", &day);
+  return text;
+}
+
 void make_folders(const std::filesystem::path& path) {
   std::error_code error;
   if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path(), error);
@@ -57,7 +68,9 @@ void check_report_path(const std::filesystem::path& path) {
 
 void write_report(const std::filesystem::path& path, const nlohmann::ordered_json& data) {
   make_folders(path);
-  io::write_text(path, report_page(data));
+  nlohmann::ordered_json dated = data;
+  dated["written"] = {{"version", LOOM_VERSION}, {"date", today()}};
+  io::write_text(path, report_page(dated));
 }
 
 }  // namespace loom::observe

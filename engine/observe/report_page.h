@@ -3,6 +3,7 @@
 //
 // Data      one JSON object, shown section by section as far as it has the keys (report/report.js): a plan
 //           (plan_output.h) or a run (report_run.h), with the arrays of report_step.h and report_configuration.h.
+//           The title names model, configuration, device, and what write_report() adds: version and date.
 //           Texts may hold anything: the file has them as JSON without '<', '>' and '&', and the page gets them as
 //           text only. Bytes that are not UTF-8 become U+FFFD.
 // Errors    write_report: ConfigError if the file cannot be made, Error if writing fails; both name the path.

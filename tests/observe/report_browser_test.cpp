@@ -395,13 +395,15 @@ TEST(Plan, IsShownAsItsJsonSays) {
   const Seen seen = open(folder, "plan.html");
 
   EXPECT_THAT(seen.console, IsEmpty());
-  EXPECT_EQ(without(seen.page, {"report", "memory_over_step", "timeline", "groups", "configuration"}), plan);
-  EXPECT_EQ(seen.probe.at("title"), "Qwen2ForCausalLM - Shardloom plan");
+  EXPECT_EQ(without(seen.page, {"report", "memory_over_step", "timeline", "groups", "configuration", "written"}), plan);
+  EXPECT_THAT(seen.probe.at("title").get<std::string>(),
+              ::testing::MatchesRegex("Qwen2ForCausalLM .fsdp2.yaml, model.yaml. on 2 x h200 - Shardloom [0-9.]+ plan, "
+                                      "20[0-9][0-9]-[01][0-9]-[0-3][0-9]"));
   expect_figures_of(seen.page, seen.probe.at("figures"));
   EXPECT_THAT(keys_of(seen.probe.at("figures")), IsSupersetOf(number_keys(plan)));
-  EXPECT_THAT(seen.probe.at("headings"), ElementsAre("Plan", "Warnings", "Memory", "Time", "Communication of a step",
-                                                     "Bytes over each axis of ranks", "Groups", "Memory over the step",
-                                                     "Streams", "Throughput", "Configuration"));
+  EXPECT_THAT(seen.probe.at("headings"), ElementsAre("Plan", "Warnings", "Memory over the step", "Streams", "Memory",
+                                                     "Time", "Communication of a step", "Bytes over each axis of ranks",
+                                                     "Groups", "Throughput", "Configuration"));
   EXPECT_EQ(seen.probe.at("figures").at(0).at(0), "/memory/fits") << "the first figure";
   EXPECT_THAT(keys_of(seen.probe.at("figures")), IsSupersetOf(number_keys({{"groups", seen.page.at("groups")}})));
   EXPECT_THAT(seen.probe.at("wide"), IsEmpty()) << "at 400 px";
@@ -426,15 +428,45 @@ TEST(Plan, ShowsItsSweep) {
   const Seen seen = open(folder, "plan.html");
   EXPECT_THAT(seen.console, IsEmpty());
   EXPECT_EQ(seen.page.at("sweep"), sweep);
-  EXPECT_THAT(seen.probe.at("headings"), IsSupersetOf({"Best meshes", "Sweep", "Left out of the sweep"}));
+  const std::vector<std::string> headings = seen.probe.at("headings");
+  EXPECT_THAT(std::vector(headings.begin(), headings.begin() + 8),
+              ElementsAre("Plan", "Warnings", "Memory over the step", "Streams", "Memory against speed", "Best meshes",
+                          "Sweep", "Left out of the sweep"))
+      << "charts, then tables";
+  expect_all_drawn(seen.probe.at("charts"), {"memory", "timeline", "pareto"});
+  const ordered_json& series = seen.probe.at("charts").at("pareto").at("series");
+  ordered_json all = ordered_json::array();
+  std::vector<std::pair<std::int64_t, double>> not_beaten;
+  for (const ordered_json& row : sweep) {
+    const std::int64_t bytes = row.at("memory").at("peak_reserved_bytes");
+    const double speed = row.at("throughput").at("tokens_per_s_per_device");
+    all.push_back({bytes, speed});
+    if (row.at("pareto")) not_beaten.emplace_back(bytes, speed);
+  }
+  std::ranges::sort(not_beaten);
+  EXPECT_EQ(series.at("configurations"), all);
+  EXPECT_EQ(series.at("not beaten"), ordered_json(not_beaten));
   EXPECT_THAT(keys_of(seen.probe.at("figures")), IsSupersetOf(number_keys(without(plan, {"sweep"}))));
   expect_figures_of(seen.page, seen.probe.at("figures"));
   const std::string last = fmt::format("/sweep/{}/", sweep.size() - 1);
   EXPECT_THAT(keys_of(seen.probe.at("figures")),
               IsSupersetOf({last + "change", last + "time/step_ns", last + "throughput/tokens_per_s_per_device",
-                            last + "memory/peak_reserved_bytes", last + "memory/cache_flushes", last + "degrees/tp",
-                            last + "degrees/dp_shard"}));
+                            last + "memory/peak_reserved_bytes", last + "row", last + "pareto",
+                            last + "memory/cache_flushes", last + "degrees/tp", last + "degrees/dp_shard"}));
   EXPECT_THAT(seen.probe.at("wide"), IsEmpty()) << "at 400 px";
+}
+
+TEST(Plan, ShowsTheLongestSequence) {
+  const ProgramFolder folder;
+  const Outcome outcome = folder.run(Words{"plan", "--model-config", "model.yaml", "--world-size", "2"} + kSharded +
+                                     Words{"--fit", "seq-length", "--json", "plan.json", "--report", "plan.html"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const ordered_json plan = ordered_json::parse(folder.read("plan.json"));
+  const Seen seen = open(folder, "plan.html");
+  EXPECT_THAT(seen.console, IsEmpty());
+  expect_figures_of(seen.page, seen.probe.at("figures"));
+  EXPECT_THAT(keys_of(seen.probe.at("figures")), IsSupersetOf(number_keys(plan)));
+  EXPECT_THAT(keys_of(seen.probe.at("figures")), Contains("/longest_sequence/why"));
 }
 
 // A plan that does not fit is shown with what would help.
@@ -489,12 +521,16 @@ TEST(Run, IsShownAsItsMetricsSay) {
   EXPECT_THAT(keys_of(seen.probe.at("figures")),
               IsSupersetOf(
                   number_keys({{"groups", seen.page.at("groups")}, {"communication", seen.page.at("communication")}})));
-  EXPECT_THAT(seen.probe.at("headings"), IsSupersetOf({"Memory", "Communication of a step", "Groups", "Streams"}));
+  EXPECT_THAT(seen.probe.at("headings"),
+              IsSupersetOf({"Memory", "Communication of a step", "Groups", "Streams", "Steps"}));
+  EXPECT_THAT(keys_of(seen.probe.at("figures")),
+              IsSupersetOf({"/steps/0/step", "/steps/0/loss", "/steps/1/grad_norm", "/steps/2/tokens_per_second"}))
+      << "the table of the curves";
   EXPECT_THAT(seen.probe.at("stepTicks"), ElementsAre("1", "2", "3", "4")) << "whole steps";
   EXPECT_THAT(seen.probe.at("wide"), IsEmpty()) << "at 400 px";
   const ordered_json& charts = seen.probe.at("charts");
-  expect_all_drawn(charts, {"curve-loss", "curve-grad_norm", "curve-lr", "curve-tokens_per_second", "curve-memory",
-                            "memory", "timeline"});
+  expect_all_drawn(charts, {"memory", "timeline", "curve-loss", "curve-grad_norm", "curve-lr",
+                            "curve-tokens_per_second", "curve-memory"});
   const auto points = [&](auto value) {
     ordered_json all = ordered_json::array();
     for (const ordered_json& line : lines) all.push_back({line.at("step"), value(line)});

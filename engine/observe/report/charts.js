@@ -77,7 +77,7 @@ function axis(key, title, largest) {
 
 const largest = values => values.reduce((a, b) => Math.max(a, b), 0);
 
-function drawChart(id, datasets, x, y, plugins) {
+function drawChart(id, datasets, x, y, plugins, mode = "index") {
   const canvas = document.getElementById(id);
   canvas.setAttribute("aria-label", y.title.text);
   new Chart(canvas, {
@@ -86,7 +86,7 @@ function drawChart(id, datasets, x, y, plugins) {
     plugins: [phaseLines],
     options: {
       animation: false, parsing: false, maintainAspectRatio: false, scales: {x, y},
-      interaction: {mode: "index", intersect: false}, ...(x.max === undefined ? {} : {normalized: true}),
+      interaction: {mode, intersect: false}, ...(x.max === undefined ? {} : {normalized: true}),
       plugins: {
         legend: {display: datasets.length > 1, labels: {boxWidth: 24}},
         tooltip: {callbacks: {
@@ -194,4 +194,25 @@ function lookAtMemory(from, to) {
   chart.options.scales.x.min = from;
   chart.options.scales.x.max = to;
   chart.update("none");
+}
+
+// --- The rows of a sweep: memory against speed.
+
+const rowMemory = row => row.memory && row.memory.peak_reserved_bytes;
+const rowSpeed = row => row.throughput && row.throughput.tokens_per_s_per_device;
+
+function paretoSection(data) {
+  const rows = (data.sweep || []).filter(row => typeof rowMemory(row) === "number");
+  if (!rows.length) return null;
+  return section("Memory against speed", note("The configurations that fit. The line joins those that no other beats in both: none is as " +
+    "fast with less memory, and none faster with as little. The table of the sweep has them all, by row."), chartBox("pareto", true));
+}
+
+function drawPareto(data) {
+  const points = rows => rows.map(row => ({x: rowMemory(row), y: rowSpeed(row)}));
+  const best = data.sweep.filter(row => row.pareto).sort((a, b) => rowMemory(a) - rowMemory(b));
+  const all = {...line("configurations", points(data.sweep), COLORS[0]), showLine: false, pointRadius: 3};
+  const front = {...line("not beaten", points(best), COLORS[1]), stepped: true, pointRadius: 5};
+  drawChart("pareto", [front, all], {...axis("_bytes", "peak reserved memory", largest(data.sweep.map(rowMemory))), key: "_bytes"},
+    {...axis("tokens_per_s_per_device", "tokens/s per device"), key: "tokens_per_s_per_device"}, {}, "nearest");
 }

@@ -1,8 +1,26 @@
 // --- Sections of tables and words. Each takes the whole data and gives an element, or null where it has nothing to show.
 
+// "LlamaForCausalLM (llama3_8b.yaml, fsdp2.yaml) on 64 x h200 - Shardloom 1.2.3 plan, 2026-01-31".
+function titleOf(data, run) {
+  const name = path => path.slice(path.lastIndexOf("/") + 1);
+  const files = (data.configuration ? data.configuration.files : []).filter(({name}) => name !== "--device" && name !== "--report-device");
+  const {version, date} = data.written || {};
+  const parts = [data.model || "Sweep", files.length ? `(${files.map(({path}) => name(path)).join(", ")})` : "",
+    data.device ? `on ${plain(data.world_size)} x ${data.device}` : "", "- Shardloom", version, run ? "run" : "plan"];
+  return parts.filter(part => part).join(" ") + (date ? `, ${date}` : "");
+}
+
+// The answer of --fit seq-length.
+function longestTiles(longest) {
+  if (!longest) return [];
+  const tiles = [["/longest_sequence/seq_length", "the longest sequence"], ["/longest_sequence/step", "in steps of"]];
+  if (longest.next === null) return tiles;
+  return [...tiles, ["/longest_sequence/next", "does not go"], ["/longest_sequence/why", "because"], ["/longest_sequence/refused", "memory is not the limit"]];
+}
+
 function headSection(data) {
   const run = data.report === "run";
-  document.title = `${data.model || "Sweep"} - Shardloom ${run ? "run" : "plan"}`;
+  document.title = titleOf(data, run);
   document.getElementById("title").textContent = document.title;
   document.getElementById("subtitle").textContent = data.mode || "";
   const last = run && data.steps.length ? `/steps/${data.steps.length - 1}` : "";
@@ -11,6 +29,7 @@ function headSection(data) {
     ["/parameters", "parameters"], ["/trained_parameters", "of them trained"], ["/device", run ? "device profile of virtual time" : "device profile"],
     ["/world_size", run ? "ranks" : "devices"],
     ["/micro_batch_size", "micro-batch, sequences"], ["/micro_batches", "micro-batches a step"], ["/seq_length", "tokens a sequence"],
+    ...longestTiles(data.longest_sequence),
     ...(run ? [] : [["/time/step_ns", "step"], ["/throughput/tokens_per_s", "tokens/s"], ["/throughput/mfu", "MFU"],
       ["/memory/peak_reserved_bytes", "peak reserved"]]),
     ...(last ? [[last + "/step", "last step"], [last + "/loss", "its loss"], [last + "/grad_norm", "its gradient norm"],
@@ -115,6 +134,21 @@ function tableSection(title, key, columns) {
   return data => Array.isArray(data[key]) && data[key].length ? section(title, rowsTable(data, "/" + key, columns)) : null;
 }
 
+// What the curves draw: each step that is shown, and the tokens of each expert in the last one.
+function stepsTable(data) {
+  if (!data.steps || !data.steps.length) return null;
+  const value = (i, key) => typeof data.steps[i][key] === "number" ? show("td", data, `/steps/${i}/${key}`) : "";
+  const columns = [...CURVES, ["held_out_loss", "held-out loss"]].filter(([key]) => data.steps.some(step => typeof step[key] === "number"));
+  const reports = [...new Set(data.steps.flatMap(step => Object.keys(step.reports || {})))];
+  const memory = Object.keys(data.steps[0].peak_memory_bytes || {});
+  const parts = [table(["step", ...columns.map(([, title]) => title), ...reports, ...memory.map(name => "peak " + words(name))],
+    data.steps.map((step, i) => [show("th", data, `/steps/${i}/step`), ...columns.map(([key]) => value(i, key)),
+      ...reports.map(name => format(name, (step.reports || {})[name])), ...memory.map(name => format("_bytes", step.peak_memory_bytes[name]))]))];
+  const tokens = expertTokens(data);
+  if (tokens.length) parts.push(table(["expert", "tokens in the last step"], tokens.map((count, expert) => [String(expert), plain(count)])));
+  return section("Steps", ...parts);
+}
+
 // The groups of the step; a name chooses its group in the streams.
 function groupsTable(data) {
   if (!data.groups || !data.groups.length) return null;
@@ -144,7 +178,7 @@ const COMMUNICATION = [["collective", "collective"], ["ranks", "ranks"], ["link"
 const VOLUME = [["axis", "axis"], ["ranks", "ranks"], ["predicted_bytes", "predicted"], ["received_bytes", "recorded"],
   ["exposed_ns", "exposed"]];
 const REMEDIES = [["change", "it would fit with"], ["saved_bytes", "saves"], ["step_ns", "step"]];
-const SWEEP = [["throughput/tokens_per_s_per_device", "tokens/s per device"], ["time/step_ns", "step"],
+const SWEEP = [["row", "row"], ["pareto", "not beaten in speed and memory"], ["throughput/tokens_per_s_per_device", "tokens/s per device"], ["time/step_ns", "step"],
   ["time/exposed_communication_ns", "exposed communication"], ["throughput/mfu", "MFU"],
   ["memory/peak_allocated_bytes", "peak allocated"], ["memory/peak_reserved_bytes", "peak reserved"], ["memory/cache_flushes", "flushes"], ["world_size", "devices"], ["micro_batch_size", "micro-batch"], ["degrees/tp", "tp"],
   ["degrees/ulysses", "ulysses"], ["degrees/ring", "ring"], ["degrees/ep", "ep"], ["degrees/dp_shard", "dp_shard"],
