@@ -1,7 +1,7 @@
 // adamw() and sgd() of weights and state in bf16. Private to engine/kernels.
 //
-// Rounding  to the bit as the fused optimizers of PyTorch's CPU kernels (fused=True), whose moments are sums by one fused
-//           multiply-add: arithmetic in fp32, weight and state rounded once each.
+// Rounding  to the bit as the fused optimizers of PyTorch's CPU kernels (fused=True), whose moments are sums by one
+//           fused multiply-add: arithmetic in fp32, weight and state rounded once each.
 #pragma once
 
 #include "engine/kernels/fused.h"
