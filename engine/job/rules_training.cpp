@@ -251,8 +251,8 @@ void add_optimizer_rules(std::vector<Rule>& table) {
        "{flag} is for fp32 parameters, and --params-dtype is bf16; remove one of them"},
       {{"--fp16"},
        is_stored_in_bf16,
-       "--fp16 scales the loss for gradients in fp16, and with --params-dtype bf16 they are stored in bf16; use --bf16, "
-       "or write --params-dtype fp32"},
+       "--fp16 scales the loss for gradients in fp16, and with --params-dtype bf16 they are stored in bf16; use "
+       "--bf16, or write --params-dtype fp32"},
       {{},
        [](const Job& job) { return job.optimizer.fp16 && job.parallel.bf16; },
        "--fp16 and --bf16 are both given; keep one"},

@@ -55,8 +55,8 @@ void check_param_dtype(const TrainSections& arguments, const sharding::Fsdp2Conf
   const DType asked = bf16 ? DType::kBF16 : DType::kF16;
   if (config.param_dtype.value_or(arguments.model.params_dtype) == asked) return;
   config_error(
-      "{}: param_dtype is {}, and --{} asks for {}; write param_dtype: {} (parameters stay {}, so that the optimizer can "
-      "resume), or remove the flag",
+      "{}: param_dtype is {}, and --{} asks for {}; write param_dtype: {} (parameters stay {}, so that the optimizer "
+      "can resume), or remove the flag",
       config.value_mark("param_dtype").text(),
       config.param_dtype ? std::string(name(*config.param_dtype)) : std::string("not given"), name(asked), name(asked),
       name(asked), name(arguments.model.params_dtype));

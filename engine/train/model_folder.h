@@ -14,8 +14,8 @@
 namespace loom::train {
 
 // The dtype in which a parameter is written: as --save-dtype selects, or as it was loaded (a bf16 or fp16 tensor; if
-// the folder spells its name differently, the folder's prevailing type). Parameters that are neither fp32 nor bf16 stay as
-// they are; those trained in bf16 are written so unless fp32 is selected.
+// the folder spells its name differently, the folder's prevailing type). Parameters that are neither fp32 nor bf16 stay
+// as they are; those trained in bf16 are written so unless fp32 is selected.
 DType dtype_to_save(const std::string& path, DType trained, SaveDType asked, const io::HfWeights* loaded);
 
 // Writes the folder of a model without a save_model of its own: model.safetensors with `tensors` under their paths, a

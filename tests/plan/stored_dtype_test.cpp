@@ -1,5 +1,5 @@
-// Promise: a plan with --params-dtype bf16 has two bytes an element for parameters, for gradients and for each moment, and
-//          gathers them without a cast.
+// Promise: a plan with --params-dtype bf16 has two bytes an element for parameters, for gradients and for each moment,
+//          and gathers them without a cast.
 // World:   the quick start's model on four ranks, on an H200; no arithmetic.
 #include <algorithm>
 #include <gtest/gtest.h>

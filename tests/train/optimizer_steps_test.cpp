@@ -1,4 +1,4 @@
-// Promise: the steps of bf16 parameters are those of PyTorch's fused optimizers, bit for bit: weights, moments, momentum.
+// Promise: the steps of bf16 parameters are those of PyTorch's fused optimizers, bit for bit: weights and state.
 // World:   one rank; the steps that tests/reference/generate/optimizer_steps.py recorded.
 #include <cstring>
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
-// Promise: with --params-dtype bf16, parameters, gradients and optimizer state are bf16 on any number of ranks, with every
-//          optimizer and wherever its state is; the run is saved, goes on bit for bit, and is written in bf16. With LoRA
-//          the frozen base is bf16 and the adapters are fp32.
+// Promise: with --params-dtype bf16, parameters, gradients and optimizer state are bf16 on any number of ranks, with
+//          every optimizer and wherever its state is; the run is saved, goes on bit for bit, and is written in bf16.
+//          With LoRA the frozen base is bf16 and the adapters are fp32.
 // World:   1, 2 and 4 ranks as threads; a model that learns token -> (3 token + 1) mod 8; 8 samples a step.
 #include <gmock/gmock.h>
 #include <map>
@@ -235,8 +235,8 @@ TEST_F(StoredInBf16, IsNotForMuon) {
   arguments.optimizer.kind = OptimizerKind::kMuon;
   EXPECT_EQ(
       test::message_of<ConfigError>([&] { run(1, 0); }),
-      "Muon: parameter 'head.weight': it is bf16; Muon keeps parameters in fp32 or fp64, and param_dtype is the dtype of "
-      "the gather: write --params-dtype fp32, or use --optimizer adam");
+      "Muon: parameter 'head.weight': it is bf16; Muon keeps parameters in fp32 or fp64, and param_dtype is the dtype "
+      "of the gather: write --params-dtype fp32, or use --optimizer adam");
 }
 
 }  // namespace

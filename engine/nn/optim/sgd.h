@@ -1,8 +1,8 @@
 // SGD, as torch.optim.SGD: momentum with dampening, Nesterov's form, weight decay added to the gradient.
 //
 // Parameters  as AdamW's.
-// State       "momentum_buffer"; none without momentum. In the dtype of the parameter, made at the first step that has a
-//             gradient.
+// State       "momentum_buffer"; none without momentum. In the dtype of the parameter, made at the first step that
+//             has a gradient.
 // Where       on the device for tensors of the device; on the CPU for tensors of the host.
 // Errors      ConfigError when it is made: Nesterov's form without momentum or with dampening.
 // Source      torch/optim/sgd.py.
