@@ -38,6 +38,7 @@ const House kHouse{
                {"engine/formats", 3},
                {"engine/virtual_time", 3},
                {"engine/kernels", 3},
+               {"engine/calibrate", 4},
                {"engine/tensor", 4},
                {"engine/comm", 4},
                {"engine/dist", 5},

@@ -4,10 +4,11 @@
 // Bounds   rows that took more than 44 us: 3 % in the median, 10 % at worst. Shorter ones time the dispatch (products
 //          from 5 us to 20 us of work all take 35 to 42 us, the host being no sooner back to record the second event):
 //          there the prediction is no longer than was measured, by more than 15 %.
-#include "tests/support/kernel_times.h"
+#include "engine/calibrate/kernel_times.h"
 
 #include <algorithm>
 #include <cmath>
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 
 #include "engine/virtual_time/profile_file.h"
@@ -15,20 +16,20 @@
 namespace loom::virtual_time {
 namespace {
 
-using test::KernelRow;
+using calibrate::KernelTime;
 
 const std::filesystem::path kRoot = LOOM_SOURCE_DIR;
 constexpr double kDispatchNs = 44e3;
 
 struct Deviation {
-  KernelRow row;
+  KernelTime row;
   double share;  // predicted / measured - 1
 };
 
 std::vector<Deviation> deviations(const HardwareProfile& profile) {
   const TimeModel model(profile);
   std::vector<Deviation> all;
-  for (const KernelRow& row : test::read_kernel_rows(kRoot / "tests/reference/memory/h200_kernel_times.json")) {
+  for (const KernelTime& row : calibrate::read_kernel_times(kRoot / "tests/reference/memory/h200_kernel_times.json")) {
     all.push_back({row, row.predicted_ns(model) / row.measured_ns - 1});
   }
   std::ranges::sort(all, {}, [](const Deviation& d) { return std::fabs(d.share); });

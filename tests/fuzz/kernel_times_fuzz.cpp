@@ -1,0 +1,8 @@
+// Files of measured kernels (docs/calibration.md).
+#include "engine/calibrate/kernel_times.h"
+#include "tests/fuzz/fuzz.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace loom;
+  return fuzz::answered_or_refused([&] { calibrate::parse_kernel_times(fuzz::text_of(data, size), "times.json"); });
+}
