@@ -95,7 +95,7 @@ void add_curve(std::vector<Figure>& all, const std::string& name, AttentionCurve
   add("efficiency", &AttentionCurve::efficiency, 0.7, 0, 1);
   add("half_rate_seq", &AttentionCurve::half_rate_seq, 500, 0, 20000);
   add("half_rate_head_dim", &AttentionCurve::half_rate_head_dim, 30, 0, 500);
-  add("half_rate_heads", &AttentionCurve::half_rate_heads, 5, 0, 100);
+  add("half_rate_waves", &AttentionCurve::half_rate_waves, 1, 0, 100);
 }
 
 std::vector<Figure> figures_of_libraries(const Rows& rows) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "engine/cli/adaptive_run.h"
+#include "engine/cli/commands/compared_plans.h"
 #include "engine/cli/commands/plan_command.h"
 #include "engine/cli/environment.h"
 #include "engine/cli/exit_status.h"
@@ -144,7 +145,10 @@ int pretrain(int argc, const char* const* argv, const train::PretrainCallbacks& 
       print_help(help->text);
       return help->code;
     }
-    if (const auto* plan = std::get_if<PlanArguments>(&parsed)) return run_plan(*plan, callbacks, std::cout);
+    if (const auto* plan = std::get_if<PlanArguments>(&parsed)) {
+      if (!plan->compared.empty()) return run_compared_plans(*plan, callbacks, callbacks, std::cout);
+      return run_plan(*plan, callbacks, std::cout);
+    }
     pretrain(std::get<job::Job>(parsed), callbacks, std::cout);
     return 0;
   });

@@ -8,7 +8,9 @@
 #include <variant>
 
 #include "engine/cli/commands/adapt_command.h"
+#include "engine/cli/commands/calibrate_command.h"
 #include "engine/cli/commands/compare_command.h"
+#include "engine/cli/commands/compared_plans.h"
 #include "engine/cli/commands/config_command.h"
 #include "engine/cli/commands/lint_command.h"
 #include "engine/cli/commands/optional_commands.h"
@@ -38,9 +40,14 @@ int run(const ParsedCommand& command) {
     return help->code;
   }
   if (const auto* plan = std::get_if<PlanArguments>(&command)) {
+    if (!plan->compared.empty()) {
+      const PlanArguments &a = plan->compared.front(), &b = plan->compared.back();
+      return run_compared_plans(*plan, hub_callbacks(a.train), hub_callbacks(b.train), std::cout);
+    }
     return run_plan(*plan, hub_callbacks(plan->train), std::cout);
   }
   if (const auto* compared = std::get_if<CompareArguments>(&command)) return run_compare(*compared, std::cout);
+  if (const auto* fitted = std::get_if<CalibrateArguments>(&command)) return run_calibrate(*fitted, std::cout), 0;
   if (const auto* shown = std::get_if<ConfigArguments>(&command)) return run_config(*shown, std::cout);
   if (const auto* linted = std::get_if<LintArguments>(&command)) return run_lint(*linted, std::cout);
   if (const auto* adapted = std::get_if<AdaptArguments>(&command)) return run_adapt(*adapted, std::cout, std::cerr), 0;

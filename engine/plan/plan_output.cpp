@@ -160,6 +160,7 @@ ordered_json to_json(const StepEstimate& plan) {
                         {"hardware_flops", t.hardware_flops},
                         {"mfu", t.mfu},
                         {"hfu", t.hfu}};
+  if (plan.training) json["training"] = to_json(*plan.training);
   json["warnings"] = plan.warnings;
   return json;
 }

@@ -1,5 +1,4 @@
 // The software that a plan assumes: the rates of the device under it (engine/virtual_time/software.h), and its kernels.
-// Private to engine/plan and engine/cli.
 #pragma once
 
 #include <optional>

@@ -96,7 +96,8 @@ std::string essentials(const StepEstimate& plan) {
   return fmt::format("\n{}: peak reserved {} of {}, peak allocated {} (in {})\n", verdict(memory),
                      memory_text(memory.peak_reserved_bytes), memory_text(memory.capacity_bytes),
                      memory_text(memory.peak_allocated_bytes), memory.peak_phase) +
-         allocator_line(memory) + outside_line(memory) + host_line(memory) + speed_line(plan);
+         allocator_line(memory) + outside_line(memory) + host_line(memory) + speed_line(plan) +
+         (plan.training ? to_text(*plan.training) : "");
 }
 
 // --- memory

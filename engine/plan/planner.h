@@ -23,6 +23,7 @@
 #include "engine/observe/collective_sums.h"
 #include "engine/plan/outside_memory.h"
 #include "engine/plan/swap_estimate.h"
+#include "engine/plan/training_cost.h"
 #include "engine/train/inputs.h"
 #include "engine/virtual_time/breakdown.h"
 #include "engine/virtual_time/time_model.h"
@@ -132,8 +133,9 @@ struct StepEstimate {
   std::vector<sharding::AxisVolume> volume;  // without FSDP2: none
   TimeEstimate time;
   ThroughputEstimate throughput;
-  std::vector<SwapEstimate> swaps;    // of the blocks whose activations are swapped
-  std::vector<std::string> warnings;  // of the configuration and of the schedule
+  std::optional<TrainingCost> training;  // whoever plans sets it; none: not asked for
+  std::vector<SwapEstimate> swaps;       // of the blocks whose activations are swapped
+  std::vector<std::string> warnings;     // of the configuration and of the schedule
   PlannedRun run;
 };
 

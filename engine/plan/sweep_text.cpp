@@ -12,17 +12,34 @@ namespace {
 
 constexpr std::size_t kShown = 20;         // rows
 constexpr std::size_t kChangeColumn = 52;  // of a row
-constexpr std::size_t kReason = 5;         // the indentation of reasons
-constexpr std::size_t kParts = 4;          // of a difference in time, at most
-constexpr double kSmallPart = 0.02;        // of a difference: not worth a word
+constexpr std::size_t kCostColumns = 16;
+constexpr std::size_t kReason = 5;   // the indentation of reasons
+constexpr std::size_t kParts = 4;    // of a difference in time, at most
+constexpr double kSmallPart = 0.02;  // of a difference: not worth a word
 
 std::string percent_text(double share) { return figure(100 * share, 1) + " %"; }
 
-std::string row(std::string_view number, std::string_view tokens, std::string_view step, std::string_view memory,
-                std::string_view flushes, std::string_view mfu, std::string_view change) {
-  return wrapped(
-      fmt::format("{:<5}{:>12}{:>10}{:>9}{:>8}{:>6}  {}\n", number, tokens, step, memory, flushes, mfu, change),
-      kChangeColumn);
+struct Row {
+  std::string number, tokens, step, memory, flushes, mfu;
+  std::string cost;  // of a training; empty where there is none
+  std::string change;
+
+  std::string text() const {
+    const std::string last = cost.empty() ? "" : fmt::format("{:>{}}", cost, kCostColumns);
+    return wrapped(fmt::format("{:<5}{:>12}{:>10}{:>9}{:>8}{:>6}{}  {}\n", number, tokens, step, memory, flushes, mfu,
+                               last, change),
+                   kChangeColumn + last.size());
+  }
+};
+
+// The price of the training, or its days.
+std::string cost_text(const std::optional<TrainingCost>& cost) {
+  if (!cost) return "";
+  return cost->price ? figure(*cost->price, 2) : figure(cost->days, 2);
+}
+
+std::string cost_title(const std::optional<TrainingCost>& cost) {
+  return !cost ? "" : cost->price ? "price" : "days";
 }
 
 std::string head(const Sweep& sweep) {
@@ -94,15 +111,27 @@ std::string table(const Sweep& sweep, const Rows& rows) {
   const Unit time = unit_of_time(most(sweep, rows, [](const StepEstimate& plan) { return plan.time.step_ns; }));
   const Unit bytes =
       unit_of_bytes(most(sweep, rows, [](const StepEstimate& plan) { return plan.memory.peak_reserved_bytes; }));
-  std::string text =
-      row("row", "tokens/s/dev", fmt::format("step {}", time.name), bytes.name, "flushes", "MFU %", "change");
+  std::string text = Row{.number = "row",
+                         .tokens = "tokens/s/dev",
+                         .step = fmt::format("step {}", time.name),
+                         .memory = std::string(bytes.name),
+                         .flushes = "flushes",
+                         .mfu = "MFU %",
+                         .cost = cost_title(sweep.fitting[rows.front()].plan.training),
+                         .change = "change"}
+                         .text();
   for (const std::size_t i : rows) {
     const Candidate& candidate = sweep.fitting[i];
     const StepEstimate& plan = candidate.plan;
-    text +=
-        row(fmt::format("{}{}", i, is_pareto(sweep, i) ? "*" : ""), figure(plan.throughput.tokens_per_s_per_device, 0),
-            figure(plan.time.step_ns, time), figure(plan.memory.peak_reserved_bytes, bytes),
-            std::to_string(plan.memory.cache_flushes), figure(100 * plan.throughput.mfu, 1), candidate.change);
+    text += Row{.number = fmt::format("{}{}", i, is_pareto(sweep, i) ? "*" : ""),
+                .tokens = figure(plan.throughput.tokens_per_s_per_device, 0),
+                .step = figure(plan.time.step_ns, time),
+                .memory = figure(plan.memory.peak_reserved_bytes, bytes),
+                .flushes = std::to_string(plan.memory.cache_flushes),
+                .mfu = figure(100 * plan.throughput.mfu, 1),
+                .cost = cost_text(plan.training),
+                .change = candidate.change}
+                .text();
   }
   return text;
 }

@@ -85,12 +85,13 @@ void write_matrix(Writer& w, const MatrixProfile& m, const std::string& source) 
 }
 
 std::string curve_text(const AttentionCurve& c) {
-  return fmt::format("{{efficiency: {}, half_rate_seq: {}, half_rate_head_dim: {}, half_rate_heads: {}}}", c.efficiency,
-                     c.half_rate_seq, c.half_rate_head_dim, c.half_rate_heads);
+  return fmt::format("{{efficiency: {}, half_rate_seq: {}, half_rate_head_dim: {}, half_rate_waves: {}}}", c.efficiency,
+                     c.half_rate_seq, c.half_rate_head_dim, c.half_rate_waves);
 }
 
 void write_compute(Writer& w, const HardwareProfile& p, const ProfileSources& sources) {
   w.section("attention");
+  w.put("tile", p.attention.tile);
   w.put("forward", curve_text(p.attention.forward));
   w.put("backward", curve_text(p.attention.backward));
   w.source(sources.attention);
@@ -135,6 +136,7 @@ void write_links(Writer& w, const LinkProfile& links, const std::string& source)
   w.indent(2);
   w.put("launch_ns", links.launch_ns);
   w.put("pipeline_chunks", links.pipeline_chunks);
+  w.put("loss_per_doubling", links.loss_per_doubling);
   w.source(source);
 }
 
@@ -182,6 +184,8 @@ std::string profile_text(const HardwareProfile& profile, const ProfileSources& s
   Writer w;
   w.comment(comment);
   w.top("name", profile.name);
+  w.top("architecture", profile.architecture);
+  w.top("software", profile.software);
   w.top("source", sources.profile);
   write_memory(w, profile.memory, sources.memory);
   write_matrix(w, profile.matrix, sources.matrix);

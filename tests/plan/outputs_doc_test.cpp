@@ -18,6 +18,7 @@
 #include "engine/log/tensorboard.h"
 #include "engine/plan/adaptive.h"
 #include "engine/plan/config_file.h"
+#include "engine/plan/plan_compare.h"
 #include "engine/plan/plan_output.h"
 #include "engine/plan/smart_swap.h"
 #include "tests/support/files.h"
@@ -79,6 +80,7 @@ StepEstimate full_plan() {
   plan.volume.resize(1);
   plan.time.phases.resize(1);
   plan.swaps.resize(1);
+  plan.training = TrainingCost{.goal = {.tokens = 1, .price_per_device_hour = 1}, .price = 1};
   return plan;
 }
 
@@ -101,6 +103,28 @@ Names beside_plans() {
   add_keys(to_json(full_sweep()), "", of_sweep);
   add_keys(to_json(full_plan()), "sweep[]", of_plan);
   return difference(of_sweep, of_plan);
+}
+
+// The keys of a comparison that no plan has.
+Names of_comparison() {
+  const auto named = [] {
+    NamedEstimate named{.name = "a.yaml", .checked = {}};
+    named.checked.plan = full_plan();
+    return named;
+  };
+  ComparedEstimates compared{.a = named(), .b = named()};
+  compared.b.checked.plan.time.step_ns = 2;
+  Names keys{"order.event", "order.a", "order.b"};  // of orders that differ: tests/plan/plan_compare_test.cpp
+  add_keys(to_json(compared), "", keys);
+  for (const char* plan : {"a", "b"}) {
+    Names of_plan;
+    add_keys(to_json(full_plan()), plan, of_plan);
+    keys = difference(keys, of_plan);
+  }
+  const WhatIfEstimate what_if{.scaled = {{}}, .figures = main_figures(full_plan(), compared.b.checked.plan)};
+  keys.insert("what_if");
+  add_keys(to_json(what_if), "what_if", keys);
+  return keys;
 }
 
 TEST(OutputsPage, HasEveryKeyOfMetrics) {
@@ -183,6 +207,7 @@ TEST(OutputsPage, HasEveryKeyOfAPlan) {
   add_keys(to_json(chosen), "smart_swap", keys);
   add_keys(to_json(LongestSequence{}), "", keys);
   keys.merge(beside_plans());
+  keys.merge(of_comparison());
   expect_on_the_page(keys, "plan --json");
 }
 

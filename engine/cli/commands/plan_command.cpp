@@ -20,6 +20,7 @@
 #include "engine/observe/report_page.h"
 #include "engine/observe/report_step.h"
 #include "engine/plan/expert_load.h"
+#include "engine/plan/plan_compare.h"
 #include "engine/plan/plan_output.h"
 #include "engine/plan/plan_search.h"
 #include "engine/plan/plan_software.h"
@@ -54,12 +55,46 @@ std::string world_text(int world, const virtual_time::HardwareProfile& profile) 
                      nodes == 1 ? "" : "s", node);
 }
 
-// What the job asks the planner to choose before the plan.
+// What the job asks the planner to choose before the plan, and the scaled figures of the device.
 struct Chosen {
   std::optional<plan::SmartSwap> smart_swap;
   std::optional<plan::AdaptiveChoice> adaptive;
   std::optional<plan::WrittenConfig> written;
+  std::optional<plan::WhatIfEstimate> what_if;
 };
+
+void add_training(plan::StepEstimate& plan, const PlanArguments& arguments) {
+  if (!arguments.tokens) return;
+  plan.training = plan::training_cost(plan, {*arguments.tokens, arguments.price_per_device_hour});
+}
+
+plan::CheckedEstimate check(plan::PlanSearch& search, const PlanArguments& arguments) {
+  plan::CheckedEstimate checked = search.check();
+  add_training(checked.plan, arguments);
+  return checked;
+}
+
+// Of --fit seq-length. None: the configuration does not say, or the model is a program's own, which the hub has not.
+std::optional<int> longest_sequence_of(const PlanArguments& arguments) {
+  if (arguments.fit != PlanArguments::Fit::kSeqLength || !models::has_configuration(arguments.train.model)) return {};
+  try {
+    const auto facts = models::ModelHub::global().facts(models::configuration_of(arguments.train.model));
+    if (facts.longest_sequence == 0) return {};
+    return static_cast<int>(std::min<std::int64_t>(facts.longest_sequence, std::numeric_limits<int>::max()));
+  } catch (const ConfigError&) {
+    return {};
+  }
+}
+
+plan::PlanSearch search_of(const PlanArguments& arguments, const train::PretrainCallbacks& callbacks,
+                           const virtual_time::HardwareProfile& profile) {
+  return {arguments.train,
+          callbacks,
+          profile,
+          {.micro_batch_size = arguments.micro_batch_size,
+           .global_batch_size = arguments.global_batch_size,
+           .longest_sequence = longest_sequence_of(arguments)}};
+}
 
 // Where results go: standard output, --json, --trace, --report.
 class PlanOutput {
@@ -77,10 +112,12 @@ class PlanOutput {
     if (chosen_.smart_swap) json["smart_swap"] = plan::to_json(*chosen_.smart_swap);
     if (chosen_.adaptive) json["adaptive_recompute"] = plan::to_json(*chosen_.adaptive);
     if (chosen_.written) json["write_config"] = plan::to_json(*chosen_.written);
+    add_what_if(json);
     if (json_only_) {
       out_ << json.dump(1) << "\n";
       return;
     }
+    if (chosen_.what_if) out_ << plan::to_text(*chosen_.what_if);
     out_ << to_text(result);
     if (chosen_.smart_swap) out_ << "\n" << plan::to_text(*chosen_.smart_swap);
     if (chosen_.adaptive) out_ << "\n" << plan::to_text(*chosen_.adaptive);
@@ -90,7 +127,8 @@ class PlanOutput {
   // Whether show_step() writes anything.
   bool has_files_of_step() const { return arguments_.train.report.path || arguments_.trace; }
   // Trace and report.
-  void show_step(const plan::StepEstimate& plan, const nlohmann::ordered_json& json) const {
+  void show_step(const plan::StepEstimate& plan, nlohmann::ordered_json json) const {
+    add_what_if(json);
     if (arguments_.trace) io::write_text(*arguments_.trace, plan::to_perfetto(plan));
     if (arguments_.train.report.path) write_plan_report(arguments_, json, plan.run);
   }
@@ -100,53 +138,51 @@ class PlanOutput {
   }
 
  private:
+  void add_what_if(nlohmann::ordered_json& json) const {
+    if (chosen_.what_if) json["what_if"] = plan::to_json(*chosen_.what_if);
+  }
+
   const PlanArguments& arguments_;
   const Chosen& chosen_;
   std::ostream& out_;
   const bool json_only_;
 };
 
-// Of --fit seq-length. None: the configuration does not say, or the model is a program's own, which the hub has not.
-std::optional<int> longest_sequence_of(const PlanArguments& arguments) {
-  if (arguments.fit != PlanArguments::Fit::kSeqLength || !models::has_configuration(arguments.train.model)) return {};
-  try {
-    const auto facts = models::ModelHub::global().facts(models::configuration_of(arguments.train.model));
-    if (facts.longest_sequence == 0) return {};
-    return static_cast<int>(std::min<std::int64_t>(facts.longest_sequence, std::numeric_limits<int>::max()));
-  } catch (const ConfigError&) {
-    return {};
-  }
-}
-
 // Of a sweep, the row.
 using Write = std::function<void(const plan::Candidate& candidate, std::optional<std::size_t> row)>;
 
-int show_longest(const plan::PlanSearch& search, const PlanOutput& output, const Write& write) {
-  const plan::LongestSequence longest = search.longest_sequence();
+int show_longest(const plan::PlanSearch& search, const PlanArguments& arguments, const PlanOutput& output,
+                 const Write& write) {
+  plan::LongestSequence longest = search.longest_sequence();
+  add_training(longest.fit.plan, arguments);
   write(longest.fit, std::nullopt);
   output.show(longest);
   output.show_step(longest.fit.plan, to_json(longest));
   return 0;
 }
 
-int show_fit(plan::PlanSearch& search, PlanArguments::Fit wanted, const virtual_time::HardwareProfile& profile,
+int show_fit(plan::PlanSearch& search, const PlanArguments& arguments, const virtual_time::HardwareProfile& profile,
              const PlanOutput& output, const Write& write) {
-  if (wanted == PlanArguments::Fit::kSeqLength) return show_longest(search, output, write);
-  const bool micro_batch = wanted == PlanArguments::Fit::kMicroBatch;
-  const auto fit = micro_batch ? search.largest_micro_batch() : search.smallest_world();
+  if (arguments.fit == PlanArguments::Fit::kSeqLength) return show_longest(search, arguments, output, write);
+  const bool micro_batch = arguments.fit == PlanArguments::Fit::kMicroBatch;
+  auto fit = micro_batch ? search.largest_micro_batch() : search.smallest_world();
   write(fit, std::nullopt);
+  add_training(fit.plan, arguments);
   output.say(micro_batch ? fmt::format("the largest micro-batch: {}\n", fit.choice.micro_batch)
                          : wrapped("the smallest world: " + world_text(fit.choice.world, profile) + "\n", 4));
   output.show_all(fit.plan);
   return 0;
 }
 
-int show_sweep(plan::PlanSearch& search, std::size_t row, const PlanOutput& output, const Write& write) {
-  const plan::Sweep sweep = search.sweep();
+int show_sweep(plan::PlanSearch& search, const PlanArguments& arguments, const PlanOutput& output,
+               const Write& write) {
+  plan::Sweep sweep = search.sweep();
+  const auto row = static_cast<std::size_t>(arguments.row);
+  for (plan::Candidate& candidate : sweep.fitting) add_training(candidate.plan, arguments);
   if (row < sweep.fitting.size()) write(sweep.fitting[row], row);
   output.show(sweep);
   if (output.has_files_of_step()) {
-    const plan::CheckedEstimate checked = search.check();
+    const plan::CheckedEstimate checked = check(search, arguments);
     nlohmann::ordered_json json = to_json(checked);
     json.update(to_json(sweep));
     output.show_step(checked.plan, json);
@@ -157,8 +193,13 @@ int show_sweep(plan::PlanSearch& search, std::size_t row, const PlanOutput& outp
                sweep.fitting.size() - 1);
 }
 
-int show_check(plan::PlanSearch& search, const PlanOutput& output) {
-  const plan::CheckedEstimate checked = search.check();
+// `unscaled`: of the device as it is; null without --what-if.
+int show_check(plan::PlanSearch& search, const PlanArguments& arguments, plan::PlanSearch* unscaled, Chosen& chosen,
+               const PlanOutput& output) {
+  const plan::CheckedEstimate checked = check(search, arguments);
+  if (unscaled != nullptr) {
+    chosen.what_if->figures = plan::main_figures(check(*unscaled, arguments).plan, checked.plan);
+  }
   output.show(checked);
   output.show_step(checked.plan, to_json(checked));
   return checked.out_of_memory ? kExitDoesNotFit : 0;
@@ -175,8 +216,10 @@ int run_plan(const PlanArguments& given, const train::PretrainCallbacks& callbac
     for (const std::string& line : lines) output.say(line + "\n");
   }
   warn_of_flags(given.train.written.without_effect);
-  const virtual_time::HardwareProfile profile =
+  const virtual_time::HardwareProfile as_it_is =
       plan::with_software(plan_profile(given.device), given.software, arguments.train.kernels);
+  const virtual_time::HardwareProfile profile = virtual_time::scaled(as_it_is, given.what_if);
+  if (!given.what_if.empty()) chosen.what_if = plan::WhatIfEstimate{.scaled = given.what_if, .figures = {}};
   open_outputs(given);
   if (given.expert_load) arguments.train.parallel.expert_load = plan::read_expert_load(*given.expert_load);
   if (given.train.swap.smart_swap) {
@@ -185,20 +228,20 @@ int run_plan(const PlanArguments& given, const train::PretrainCallbacks& callbac
     arguments.train.swap.smart_swap_chosen = chosen.smart_swap->tensors();
   }
   chosen.adaptive = choose_modes(arguments.train, callbacks, profile, true);
-  plan::PlanSearch search(arguments.train, callbacks, profile,
-                          {.micro_batch_size = arguments.micro_batch_size,
-                           .global_batch_size = arguments.global_batch_size,
-                           .longest_sequence = longest_sequence_of(arguments)});
+  plan::PlanSearch search = search_of(arguments, callbacks, profile);
   if (chosen.adaptive) {
+    add_training(chosen.adaptive->chosen, arguments);
     output.show_all(chosen.adaptive->chosen);
     return 0;
   }
   const Write write = [&](const plan::Candidate& candidate, std::optional<std::size_t> row) {
     if (arguments.write_config) chosen.written = write_chosen(arguments, candidate, row, profile);
   };
-  if (arguments.fit != PlanArguments::Fit::kNothing) return show_fit(search, arguments.fit, profile, output, write);
-  return arguments.sweep ? show_sweep(search, static_cast<std::size_t>(arguments.row), output, write)
-                         : show_check(search, output);
+  if (arguments.fit != PlanArguments::Fit::kNothing) return show_fit(search, arguments, profile, output, write);
+  if (arguments.sweep) return show_sweep(search, arguments, output, write);
+  plan::PlanSearch unscaled = search_of(arguments, callbacks, as_it_is);
+  const bool compares = chosen.what_if && !chosen.smart_swap;
+  return show_check(search, arguments, compares ? &unscaled : nullptr, chosen, output);
 }
 
 }  // namespace loom::cli

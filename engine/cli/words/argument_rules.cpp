@@ -217,6 +217,17 @@ void settle_searched_length(const Command& app, job::Job& a) {
   a.data.seq_length = 1;
 }
 
+void check_what_if(const Command& app, const PlanArguments& a) {
+  for (auto one = a.what_if.begin(); one != a.what_if.end(); ++one) {
+    if (std::find_if(a.what_if.begin(), one, [&](const auto& other) { return other.figure == one->figure; }) != one) {
+      config_error("--what-if scales {} twice; give one factor", one->figure);
+    }
+    if (one->figure != "memory" || !given(app, "--device-memory")) continue;
+    config_error("--what-if scales memory, but --device-memory {} says it; remove one of them",
+                 app.text_of("--device-memory"));
+  }
+}
+
 void apply_rules(const Command& app, Program program, job::Job& a, Refusals& refusals) {
   std::vector<std::string> written;
   for (const SeenFlag& flag : app.flags()) {
@@ -299,8 +310,18 @@ void check(const CompareArguments& a) {
   }
 }
 
+void check(const CalibrateArguments& a) {
+  if (a.kernel_times.empty()) config_error("no kernels are given; use --kernel-times FILE");
+  if (a.write_profile.empty()) config_error("the fitted profile has no file; use --write-profile FILE");
+}
+
 void settle_search(const Command& app, PlanArguments& a) {
   using Fit = PlanArguments::Fit;
+  check_what_if(app, a);
+  if (a.price_per_device_hour && !a.tokens) {
+    config_error("--price-per-device-hour is {}, but no training is priced; add --tokens, or remove it",
+                 *a.price_per_device_hour);
+  }
   check_swap_search(a);
   check_memory_search(a);
   if (a.sweep && a.fit != Fit::kNothing) {

@@ -22,5 +22,6 @@ void settle_search(const Command& app, PlanArguments& values);
 // Checks --world-size against --nproc-per-node.
 void check_world(const Command& app, int world_size);
 void check(const CompareArguments& values);
+void check(const CalibrateArguments& values);
 
 }  // namespace loom::cli

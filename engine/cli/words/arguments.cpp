@@ -4,6 +4,7 @@
 
 #include "engine/cli/words/argument_rules.h"
 #include "engine/cli/words/command_words.h"
+#include "engine/cli/words/compared_words.h"
 #include "engine/cli/words/completion.h"
 #include "engine/cli/words/file_words.h"
 #include "engine/cli/words/flags.h"
@@ -41,6 +42,10 @@ constexpr const char* kCompareExample =
     "Example:\n  shardloom compare out_a out_b --tolerance 1e-5\n"
     "Exit status: 0 the runs are the same in all steps in common, 1 they differ,\n"
     "  2 the command line or a file is wrong\n";
+constexpr const char* kCalibrateExample =
+    "Example:\n  shardloom calibrate --kernel-times times.json --device h100 --write-profile my_h100.yaml\n"
+    "  shardloom plan ... --device my_h100.yaml\n"
+    "The kernels are measured by bench/peers/measure_kernel_times.py.\n";
 constexpr const char* kCompletionExample =
     "Example:\n  source <(shardloom completion bash)      a line of ~/.bashrc\n"
     "  source <(shardloom completion zsh)       a line of ~/.zshrc, behind compinit\n"
@@ -184,6 +189,7 @@ class Parser {
     train_.set_footer(kTrainExample);
     plan_.set_footer(kPlanExample);
     compare_.set_footer(kCompareExample);
+    calibrate_.set_footer(kCalibrateExample);
     completion_.set_footer(kCompletionExample);
     config_.set_footer(kConfigExample);
     lint_.set_footer(kLintExample);
@@ -191,6 +197,8 @@ class Parser {
     app_.set_version(fmt::format("shardloom {}", LOOM_VERSION), "Print the version and end");
     Flags compare(compare_, &refused_values_);
     add_compare(compare, compare_values_);
+    Flags calibrate(calibrate_, &refused_values_);
+    add_calibrate(calibrate, calibrate_values_);
     add_config(config_, config_to_, config_schema_, refused_values_);
     add_lint(lint_, lint_values_, refused_values_);
     Flags adapt(adapt_, &refused_values_);
@@ -222,6 +230,10 @@ class Parser {
     }
     refuse_extras(chosen, refused_values_);
     if (&chosen == &lint_) return lint_values_;
+    if (&chosen == &calibrate_) {
+      check(calibrate_values_);
+      return calibrate_values_;
+    }
     if (&chosen == &adapt_) {
       if (adapt_values_.script.empty()) config_error("no script is given; use shardloom adapt SCRIPT");
       return adapt_values_;
@@ -274,7 +286,7 @@ class Parser {
   }
 
   Apps apps() const {
-    Apps apps{&train_, &plan_, &compare_};
+    Apps apps{&train_, &plan_, &compare_, &calibrate_};
     for (const OptionalWords* optional : optional_words()) {
       for (const Command* app : optional->apps()) apps.push_back(app);
     }
@@ -295,6 +307,7 @@ class Parser {
   const std::unique_ptr<OptionalWords> talk_ = talk_words(app_);
   const std::unique_ptr<OptionalWords> text_ = text_words(app_);
   Command& compare_ = app_.add_command("compare", "Compare loss and gradient norm of two runs, step by step.");
+  Command& calibrate_ = app_.add_command("calibrate", "Fit the figures of a device profile to measured kernels.");
   const std::unique_ptr<OptionalWords> conversions_ = convert_words(app_);
   Command& config_ =
       app_.add_command("config", "Show what a configuration file of any dialect says, or write another.");
@@ -311,14 +324,48 @@ class Parser {
   int world_size_ = 0;  // 0: not given
   TrainingFlags planning_{plan_, Program::kShardloomPlan,
                           [this](Flags& flags) { add_plan(flags, plan_values_, world_size_); }};
-  std::vector<std::string> refused_values_;  // of compare, lint, adapt and config
+  std::vector<std::string> refused_values_;  // of compare, calibrate, lint, adapt and config
   CompareArguments compare_values_;
+  CalibrateArguments calibrate_values_;
 };
+
+}  // namespace
+
+namespace {
+
+// The plans of two command lines as one command; help, where the words ask for it. `parse` gets argv without its first.
+template <class Parsed, class Parse>
+std::optional<Parsed> parse_compared(const std::vector<std::string>& words, Parse parse) {
+  const auto compared = compared_words(words);
+  if (!compared) return std::nullopt;
+  PlanArguments both;
+  for (const std::vector<std::string>& one : compared->words) {
+    Parsed parsed = parse(one);
+    auto* plan = std::get_if<PlanArguments>(&parsed);
+    if (plan == nullptr) return parsed;
+    both.compared.push_back(std::move(*plan));
+  }
+  both.compare.assign(compared->files.begin(), compared->files.end());
+  both.json = both.compared.front().json;
+  return both;
+}
+
+// As a program gets them.
+std::vector<const char*> argv_of(const char* program, const std::vector<std::string>& words) {
+  std::vector<const char*> argv{program};
+  for (const std::string& word : words) argv.push_back(word.c_str());
+  return argv;
+}
 
 }  // namespace
 
 ParsedCommand parse_arguments(int argc, const char* const* argv, const launch::Start& start,
                               const dialects::Models& models) {
+  const auto parse = [&](const std::vector<std::string>& words) {
+    const std::vector<const char*> one = argv_of(argv[0], words);
+    return Parser().run(static_cast<int>(one.size()), one.data(), start, models);
+  };
+  if (auto both = parse_compared<ParsedCommand>({argv + 1, argv + argc}, parse)) return std::move(*both);
   return Parser().run(argc, argv, start, models);
 }
 
@@ -368,9 +415,11 @@ class ProgramParser {
 
 }  // namespace
 
-ParsedProgram parse_program_arguments(int argc, const char* const* argv,
-                                      const std::function<void(train::ExtraArguments&)>& extra,
-                                      const launch::Start& start, const dialects::Models& models) {
+namespace {
+
+ParsedProgram parse_one_program(int argc, const char* const* argv,
+                                const std::function<void(train::ExtraArguments&)>& extra, const launch::Start& start,
+                                const dialects::Models& models) {
   const std::string_view first = argc > 1 ? argv[1] : "";
   const bool plan = first == "plan";
   const std::filesystem::path program = argv[0];
@@ -383,6 +432,19 @@ ParsedProgram parse_program_arguments(int argc, const char* const* argv,
   if (auto help = parser.parse(plan ? argc - 1 : argc, plan ? argv + 1 : argv, start, models)) return *help;
   if (plan) return parser.settled_plan();
   return parser.settled(start);
+}
+
+}  // namespace
+
+ParsedProgram parse_program_arguments(int argc, const char* const* argv,
+                                      const std::function<void(train::ExtraArguments&)>& extra,
+                                      const launch::Start& start, const dialects::Models& models) {
+  const auto parse = [&](const std::vector<std::string>& words) {
+    const std::vector<const char*> one = argv_of(argv[0], words);
+    return parse_one_program(static_cast<int>(one.size()), one.data(), extra, start, models);
+  };
+  if (auto both = parse_compared<ParsedProgram>({argv + 1, argv + argc}, parse)) return std::move(*both);
+  return parse_one_program(argc, argv, extra, start, models);
 }
 
 }  // namespace loom::cli

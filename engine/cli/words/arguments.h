@@ -27,6 +27,7 @@
 #include "engine/job/job.h"
 #include "engine/launch/start.h"
 #include "engine/train/callbacks.h"
+#include "engine/virtual_time/what_if.h"
 
 namespace loom::cli {
 
@@ -48,6 +49,11 @@ struct PlanArguments {
   std::optional<std::filesystem::path> json;         // the file for the plan as JSON; "-": standard output, alone
   std::optional<std::filesystem::path> trace;        // the file for the step's virtual time, for Perfetto
   std::optional<std::filesystem::path> expert_load;  // a file (plan/expert_load.h); none: balanced
+  std::vector<virtual_time::WhatIf> what_if;         // scaled figures of the device
+  std::optional<double> tokens;                      // of the training whose cost is planned
+  std::optional<double> price_per_device_hour;
+  std::vector<std::string> compare;     // two files (compared_words.h); none: one plan
+  std::vector<PlanArguments> compared;  // the plan with each of them; of this struct, `json` alone is used besides
   // --micro-batch-size and --global-batch-size, if given: a search keeps them.
   std::optional<int> micro_batch_size;
   std::optional<int> global_batch_size;
@@ -63,6 +69,15 @@ struct ConfigArguments {
   std::vector<std::string> words;
   std::string to;      // empty: show
   std::string schema;  // the dialect whose JSON Schema is written; empty: none
+};
+
+// `shardloom calibrate`.
+struct CalibrateArguments {
+  std::filesystem::path kernel_times;         // calibrate/kernel_times.h
+  std::string device = "h200";                // the profile that is fitted: a file, or the name of one
+  std::filesystem::path write_profile;        // the fitted profile; its name is the file's
+  std::optional<std::filesystem::path> json;  // errors and figures; "-": standard output, alone
+  double least_us = 44;                       // of a kernel that is used
 };
 
 // `shardloom adapt`.
@@ -94,8 +109,8 @@ struct OptionalArguments {
   std::optional<std::string_view> memory_advice;  // what needs less memory; none where launch::failure_text() says it
 };
 
-using ParsedCommand = std::variant<job::Job, PlanArguments, CompareArguments, ConfigArguments, LintArguments,
-                                   AdaptArguments, OptionalArguments, EarlyExit>;
+using ParsedCommand = std::variant<job::Job, PlanArguments, CompareArguments, CalibrateArguments, ConfigArguments,
+                                   LintArguments, AdaptArguments, OptionalArguments, EarlyExit>;
 
 // Of the shardloom program; argv[0] is its name. `models`: for files that name modules. Throws ConfigError.
 ParsedCommand parse_arguments(int argc, const char* const* argv, const launch::Start& start = launch::Start::detect(),

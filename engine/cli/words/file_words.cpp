@@ -87,19 +87,23 @@ FileWords with_translation(dialects::Translation file, const Words& given, Progr
 // Where --fsdp2-config-path names a file of another dialect.
 std::optional<std::string> foreign_file(const Words& words) {
   const auto given = value_in(words, "--fsdp2-config-path");
-  std::error_code none;
-  if (!given || !std::filesystem::is_regular_file(*given, none)) return std::nullopt;
-  try {
-    return dialects::is_foreign(config::read_text(*given, "an existing YAML file"), *given) ? given : std::nullopt;
-  } catch (const ConfigError&) {
-    return std::nullopt;  // its own reader says what is wrong
-  }
+  return given && is_foreign_file(*given) ? given : std::nullopt;
 }
 
 }  // namespace
 
 bool is_file_word(const std::string& word) {
   return !word.starts_with('-') && (word.ends_with(".yaml") || word.ends_with(".yml") || word.ends_with(".json"));
+}
+
+bool is_foreign_file(const std::string& word) {
+  std::error_code none;
+  if (!std::filesystem::is_regular_file(word, none)) return false;
+  try {
+    return dialects::is_foreign(config::read_text(word, "an existing YAML file"), word);
+  } catch (const ConfigError&) {
+    return false;  // its own reader says what is wrong
+  }
 }
 
 std::vector<std::string> take_overrides(std::vector<std::string>& words) {

@@ -34,5 +34,7 @@ std::vector<std::string> take_overrides(std::vector<std::string>& words);
 
 // Whether the word is the path of such a file.
 bool is_file_word(const std::string& word);
+// Whether it names a readable file of another dialect than fsdp2_config.yaml.
+bool is_foreign_file(const std::string& word);
 
 }  // namespace loom::cli

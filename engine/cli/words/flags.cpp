@@ -37,6 +37,20 @@ void check_are_values(const Command& command, const std::string& name, const std
   }
 }
 
+void Flags::parts(const std::string& name, const std::string& type, const std::string& about,
+                  const std::function<void(const std::vector<std::string>&)>& take) {
+  add_list(name, type, "", about, [take](const std::vector<std::string>& given) {
+    std::vector<std::string> all;
+    for (const std::string& word : given) {
+      for (std::size_t begin = 0, end = 0; end != std::string::npos; begin = end + 1) {
+        end = word.find(',', begin);
+        all.push_back(word.substr(begin, end - begin));
+      }
+    }
+    take(all);
+  });
+}
+
 void Flags::add(const std::string& name, const std::string& type, const std::string& default_text,
                 const std::string& about, const Take& take) {
   // Of a repeated flag the last, as with argparse.

@@ -107,6 +107,10 @@ class Flags {
              [&value](const std::vector<std::string>& given) { value.assign(given.begin(), given.end()); });
   }
 
+  // One or more, each of several behind commas.
+  void parts(const std::string& name, const std::string& type, const std::string& about,
+             const std::function<void(const std::vector<std::string>&)>& take);
+
   // One or more.
   template <class Integer>
   void whole_numbers(const std::string& name, std::vector<Integer>& value, Integer least, const std::string& about) {

@@ -8,6 +8,9 @@ namespace {
 constexpr const char* kCommon = "Common flags";
 
 bool not_negative(double x) { return x >= 0; }
+bool from_one_to_1e18(double x) { return x >= 1 && x <= 1e18; }
+bool is_time(double x) { return x >= 0 && x <= 1e9; }
+bool is_price(double x) { return x > 0 && x <= 1e6; }
 
 std::string type_of(const job::Key& key) {
   return key.kind == job::Kind::kChoice ? fmt::format("{{{}}}", fmt::join(key.words(), ",")) : std::string(key.type);
@@ -65,6 +68,20 @@ void add_plan(Flags& flags, PlanArguments& a, int& world_size) {
   flags.text("--write-config", "FILE", a.write_config,
              "Write the fsdp2_config.yaml of what --sweep or --fit chose, and say the command that trains with it");
   flags.whole("--row", a.row, 0, "The row of a sweep that --write-config writes; 0 is the fastest");
+  flags.group("Plan: comparison and cost");
+  flags.parts("--what-if", "FIGURE=FACTOR",
+              fmt::format("Scale figures of the device, as links=0.7,matrix=2: {}",
+                          fmt::join(virtual_time::what_if_names(), ", ")),
+              [&a](const std::vector<std::string>& words) {
+                a.what_if.clear();
+                for (const std::string& word : words) a.what_if.push_back(virtual_time::read_what_if(word));
+              });
+  flags.texts("--compare", "FILE", a.compare,
+              "Plan with each of two files, fsdp2_config.yaml or of another dialect, and show both side by side");
+  flags.optional_real("--tokens", a.tokens, from_one_to_1e18, "a number of tokens from 1 to 1e18",
+                      "Tokens of a training: its steps, days and device hours");
+  flags.optional_real("--price-per-device-hour", a.price_per_device_hour, is_price, "a price above 0, at most 1e6",
+                      "Price of a device for an hour: the price of the training of --tokens");
 }
 
 void add_compare(Flags& flags, CompareArguments& a) {
@@ -76,6 +93,18 @@ void add_compare(Flags& flags, CompareArguments& a) {
              "Relative error up to which values are the same");
   flags.toggle("--assert-equal", a.assert_equal,
                "Accepted as torchtitan has it; status 1 at a difference is always so");
+}
+
+void add_calibrate(Flags& flags, CalibrateArguments& a) {
+  flags.group("Kernels");
+  flags.text("--kernel-times", "FILE", a.kernel_times, "Measured kernels: JSON, as docs/calibration.md describes it");
+  flags.real("--least-us", a.least_us, is_time, "a time from 0 to 1e9 us",
+             "Kernels below this time show the host's dispatch, and are left out");
+  flags.group("Profile");
+  flags.text("--device", "PROFILE", a.device, "Profile whose other figures stay: a file, or a name in configs/devices",
+             a.device);
+  flags.text("--write-profile", "FILE", a.write_profile, "Write the fitted profile; its name is that of the file");
+  flags.text("--json", "FILE", a.json, "Write errors and figures as JSON; - is standard output");
 }
 
 }  // namespace loom::cli

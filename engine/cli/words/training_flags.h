@@ -16,5 +16,6 @@ void add_training(Command& command, Program program, job::Job& job);
 // The flags of a plan beside them; `world_size` stays 0 if it is not given.
 void add_plan(Flags& flags, PlanArguments& values, int& world_size);
 void add_compare(Flags& flags, CompareArguments& values);
+void add_calibrate(Flags& flags, CalibrateArguments& values);
 
 }  // namespace loom::cli

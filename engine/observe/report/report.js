@@ -3,7 +3,7 @@
 const data = JSON.parse(document.getElementById("data").textContent);
 
 // What a reader asks first, then the charts, then the tables.
-const sections = [headSection, outOfMemory, tableSection("What would help", "remedies", REMEDIES), warningsList,
+const sections = [headSection, whatIfSection, trainingSection, outOfMemory, tableSection("What would help", "remedies", REMEDIES), warningsList,
   memorySection, timelineSection, paretoSection, curvesSection,
   bestMeshes, tableSection("Sweep", "sweep", SWEEP), tableSection("Left out of the sweep", "pruned", PRUNED), stepsTable, memoryTable, breakdownTable,
   tableSection("Communication of a step", "communication", COMMUNICATION),

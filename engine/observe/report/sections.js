@@ -112,6 +112,27 @@ function breakdownTable(data) {
   return section("Time", ...parts);
 }
 
+// The device's scaled figures, and the plan without and with them.
+function whatIfSection(data) {
+  if (!data.what_if) return null;
+  const parts = [rowsTable(data, "/what_if/scaled", [["figure", "what if"], ["factor", "times"], ["about", "which is"]])];
+  if (data.what_if.figures.length) {
+    parts.push(rowsTable(data, "/what_if/figures", [["part", "part"], ["figure", "figure"], ["unit", "unit"], ["a", "as it is"],
+      ["b", "what if"], ["difference", "difference"], ["ratio", "ratio"]]));
+  }
+  return section("What if", ...parts);
+}
+
+function trainingSection(data) {
+  if (!data.training) return null;
+  const parts = [["/training/tokens", "tokens"], ["/training/steps", "steps"], ["/training/days", "days"],
+    ["/training/device_hours", "device hours"]];
+  if (data.training.price !== undefined) {
+    parts.push(["/training/price_per_device_hour", "price of a device hour"], ["/training/price", "price"]);
+  }
+  return section("Training", tiles(data, parts));
+}
+
 function throughputTable(data) {
   if (!data.throughput) return null;
   return section("Throughput", tiles(data, [["/throughput/tokens", "tokens a step"], ["/throughput/tokens_per_s", "tokens/s"],
