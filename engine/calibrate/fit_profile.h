@@ -5,8 +5,8 @@
 //          (efficiency, half_rate_k, half_rate_tile, wave_quantisation), relative_rate of products, the curves of
 //          attention; then `measured`, its reach and weight by every row with and without its own point. The rates of
 //          host_link follow from the longest copy of each kind. Everything else is the base's.
-// Method   random steps from fixed starting values, kept when the sum of |log(predicted / measured)| falls; errors above
-//          8 % count five times. A fixed seed: the same figures every time and on every machine.
+// Method   random steps from fixed starting values, kept when the sum of |log(predicted / measured)| falls; errors
+//          above 8 % count five times. A fixed seed: the same figures every time and on every machine.
 // Short    rows time the dispatch (the host records the second event no sooner) and are left out.
 // Errors   ConfigError if no row is left, or if the base has no peak for a dtype.
 // Threads  one.

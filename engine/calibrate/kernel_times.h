@@ -9,7 +9,8 @@
 //            h2d_pinned, d2h_pinned, h2d_pageable,
 //            d2h_pageable                               n: bytes
 // Time     between two events around the one kernel on an idle device.
-// Errors   ConfigError "FILE: [3].M is -1; use ...": unknown, repeated and missing keys, wrong types, sizes out of range.
+// Errors   ConfigError "FILE: kernels[3].M is -1; use ...": unknown, repeated and missing keys, wrong types, sizes out
+//          of range.
 // Threads  safe from any number of threads.
 #pragma once
 

@@ -1,4 +1,4 @@
-// What if a figure of a device were another: one row of a table scales the figures of a HardwareProfile that go together.
+// What if a figure of a device were another: a row of a table scales the figures of a HardwareProfile that go together.
 //
 // Factor    multiplies the figures: of a rate or a size, above 1 is more; of a time, above 1 is slower.
 // Measured  kernels keep their relation to the formulas: those of matrix products and attention are scaled with them.
@@ -29,8 +29,8 @@ std::string about(const WhatIf& what_if);
 // Every name of the table, for help and completion.
 std::vector<std::string> what_if_names();
 
-// The profile with these figures scaled, one after the other. ConfigError if a level of links or the host's memory is not
-// in the profile, or if the driver's memory would leave the allocator none.
+// The profile with these figures scaled, one after the other. ConfigError if a level of links or the host's memory is
+// not in the profile, or if the driver's memory would leave the allocator none.
 HardwareProfile scaled(HardwareProfile profile, std::span<const WhatIf> what_if);
 
 }  // namespace loom::virtual_time

@@ -42,9 +42,10 @@ const char* const kCopies =
     R"({"op": "copy_bf16", "n": 67108864, "ms": 1}, {"op": "copy_bf16", "n": 268435456, "ms": 1},)"
     R"({"op": "cast_bf16_fp32", "n": 67108864, "ms": 1}, {"op": "cast_bf16_fp32", "n": 268435456, "ms": 1})";
 
-const char* const kProducts =
-    R"({"op": "matmul_nt", "M": 2048, "N": 4096, "K": 4096, "ms": 1}, {"op": "matmul_nt", "M": 8192, "N": 4096, "K": 4096, "ms": 1},)"
-    R"({"op": "matmul_nn_dx", "M": 4096, "N": 4096, "K": 2048, "ms": 1}, {"op": "matmul_tn_dw", "M": 8192, "N": 2048, "K": 2048, "ms": 1})";
+const char* const kProducts = R"({"op": "matmul_nt", "M": 2048, "N": 4096, "K": 4096, "ms": 1},)"
+                              R"({"op": "matmul_nt", "M": 8192, "N": 4096, "K": 4096, "ms": 1},)"
+                              R"({"op": "matmul_nn_dx", "M": 4096, "N": 4096, "K": 2048, "ms": 1},)"
+                              R"({"op": "matmul_tn_dw", "M": 8192, "N": 2048, "K": 2048, "ms": 1})";
 
 TEST(FitProfile, FindsTheFiguresThatMadeTheTimes) {
   HardwareProfile made = base();

@@ -1,4 +1,4 @@
-// Promise: a name of --what-if scales its figures and no others; measured kernels go with the formula that they correct;
+// Promise: a name of --what-if scales its figures and no others; measured kernels go with the formula they correct;
 //          what it does not know is refused with the nearest name.
 // World:   the H200's profile.
 #include "engine/virtual_time/what_if.h"
@@ -85,10 +85,8 @@ TEST(WhatIf, MeasuredKernelsGoWithTheirFormula) {
 }
 
 TEST(WhatIf, OfAnUnknownNameIsRefused) {
-  EXPECT_THAT(
-      refusal("link=0.7"),
-      HasSubstr(
-          "--what-if names link, which is no figure that it scales; did you mean links? use one of links, links.LEVEL, "));
+  EXPECT_THAT(refusal("link=0.7"), HasSubstr("--what-if names link, which is no figure that it scales; "
+                                             "did you mean links? use one of links, links.LEVEL, "));
   EXPECT_THAT(
       refusal("links.rack=0.7"),
       StrEq("--what-if names links.rack, which is no figure that it scales; use one of links.node, links.cluster, "

@@ -1,4 +1,4 @@
-// `shardloom calibrate --kernel-times FILE --device BASE --write-profile FILE`: fits a device profile to measured kernels.
+// `shardloom calibrate --kernel-times FILE --device BASE --write-profile FILE`: fits a profile to measured kernels.
 //
 // Prints   each kernel as it was measured and as the fitted profile predicts it, with and without its own point; the
 //          figures before and after (engine/calibrate/fit_profile.h).
