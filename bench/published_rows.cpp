@@ -52,6 +52,7 @@ PublishedRow row_from(const Json& json) {
   row.devices = json.at("devices");
   row.shard = json.at("shard");
   row.tensor = json.value("tensor", 1);
+  row.slices = json.value("slices", 1);
   row.seq = json.at("seq");
   row.micro_batch = json.at("micro_batch");
   row.micro_batches = json.at("micro_batches");
@@ -91,8 +92,7 @@ std::string sharding_yaml(const PublishedRow& row, const Json& source, bool gpt2
       "sequence_parallel: {}\n"
       "overlap_slices: {}\n",
       row.shard, gpt2 ? "transformer.h" : "model.layers", source.at("reduce_dtype").get<std::string>(),
-      source.value("reshard", true), row.tensor, row.tensor > 1,
-      row.tensor > 1 ? source.value("overlap_slices", 1) : 1);
+      source.value("reshard", true), row.tensor, row.tensor > 1, row.slices);
 }
 
 train::TrainSections arguments_of(const PublishedRows& all, const PublishedRow& row,

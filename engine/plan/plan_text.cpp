@@ -37,9 +37,9 @@ std::string trained_line(const StepEstimate& plan) {
 }
 
 std::string head(const StepEstimate& plan) {
-  std::string text = fmt::format("{} of {} parameters on {} x {} ({}), micro-batch {} x {} of {} tokens\n", plan.model,
-                                 count_text(plan.parameters), plan.world, plan.device, plan.software,
-                                 plan.micro_batches, plan.micro_batch, plan.seq_length);
+  std::string text = fmt::format("{} of {} parameters on {} x {}, micro-batch {} x {} of {} tokens\n", plan.model,
+                                 count_text(plan.parameters), plan.world, plan.device, plan.micro_batches,
+                                 plan.micro_batch, plan.seq_length);
   if (!plan.mode.empty()) text += plan.mode + "\n";
   return text + trained_line(plan);
 }
@@ -176,14 +176,14 @@ std::string volume_section(const std::vector<sharding::AxisVolume>& volumes) {
   return volumes.empty() ? "" : "\n" + sharding::volume_table(volumes);
 }
 
-std::string time_section(const TimeEstimate& time) {
+std::string time_section(const TimeEstimate& time, const std::string& software) {
   const virtual_time::Breakdown& b = time.breakdown;
   const Unit unit = unit_of_time(time.step_ns);
   std::string text = fmt::format("\ntime, {}: step {}", unit.name, figure(time.step_ns, unit));
   for (const PhaseTime& phase : time.phases)
     text += fmt::format(", {} {}", phase.phase, figure(phase.compute_ns, unit));
-  text += fmt::format("\n  compute {}, exposed communication {} ({}; {} in all), exposed copies {}, idle {}\n",
-                      percent_text(percent(b.compute_ns, time.step_ns)), figure(b.exposed_comm_ns, unit),
+  text += fmt::format(", with {}\n  compute {}, exposed communication {} ({}; {} in all), exposed copies {}, idle {}\n",
+                      software, percent_text(percent(b.compute_ns, time.step_ns)), figure(b.exposed_comm_ns, unit),
                       percent_text(percent(b.exposed_comm_ns, time.step_ns)), figure(b.comm_ns, unit),
                       figure(b.exposed_copy_ns, unit), figure(b.idle_ns, unit));
   std::vector<std::string> exposed;
@@ -222,8 +222,8 @@ std::string pool_table(const std::vector<device::PoolStats>& pools) {
 
 std::string to_text(const StepEstimate& plan) {
   std::string text = head(plan) + essentials(plan) + memory_section(plan.memory) +
-                     communication_table(plan.communication) + volume_section(plan.volume) + time_section(plan.time) +
-                     to_text(plan.swaps);
+                     communication_table(plan.communication) + volume_section(plan.volume) +
+                     time_section(plan.time, plan.software) + to_text(plan.swaps);
   for (const std::string& warning : plan.warnings) text += "warning: " + warning + "\n";
   return wrapped(text, kIndent);
 }

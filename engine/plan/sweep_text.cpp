@@ -38,9 +38,7 @@ std::string cost_text(const std::optional<TrainingCost>& cost) {
   return cost->price ? figure(*cost->price, 2) : figure(cost->days, 2);
 }
 
-std::string cost_title(const std::optional<TrainingCost>& cost) {
-  return !cost ? "" : cost->price ? "price" : "days";
-}
+std::string cost_title(const std::optional<TrainingCost>& cost) { return !cost ? "" : cost->price ? "price" : "days"; }
 
 std::string head(const Sweep& sweep) {
   std::string text = fmt::format("{} of {} meshes fit, with ranks of tp x ulysses x ring and of ep among {} devices\n",

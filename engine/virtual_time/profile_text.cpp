@@ -53,10 +53,22 @@ class Writer {
   int indent_ = 0;
 };
 
+void write_communicator(Writer& w, const CommunicatorProfile& c, const std::string& source) {
+  w.part("communicator");
+  w.indent(4);
+  w.put("library", c.library == CommLibrary::kHccl ? "hccl" : "nccl");
+  w.put("base_bytes", c.base_bytes);
+  w.put("buffers", c.buffers);
+  w.put("buffer_bytes", c.buffer_bytes);
+  w.put("source", quoted(source));
+  w.indent(2);
+}
+
 void write_memory(Writer& w, const MemoryProfile& m, const std::string& source) {
   w.section("memory");
   w.put("capacity_bytes", m.capacity_bytes);
   w.put("context_bytes", m.context_bytes);
+  if (m.communicator) write_communicator(w, *m.communicator, source);
   w.put("matrix_workspace_bytes", m.matrix_workspace_bytes);
   if (!m.alloc_conf.empty()) w.put("alloc_conf", quoted(m.alloc_conf));
   w.put("bandwidth_bytes_per_s", m.bandwidth_bytes_per_s);

@@ -354,8 +354,8 @@ TEST(ShippedProfiles, CarryTheNamesOfTheirFiles) {
     EXPECT_EQ(profile.name, entry.path().stem().string());
     names.insert(profile.name);
   }
-  EXPECT_THAT(names, ElementsAre("a100-40g", "a100-80g", "ascend-910b", "ascend-910c", "b200", "cpu", "gb200", "h100",
-                                 "h100-96g", "h200", "l40s", "mi300x"));
+  EXPECT_THAT(names, ElementsAre("a100-40g", "a100-80g", "ascend-910b", "ascend-910b2", "ascend-910b4", "ascend-910c",
+                                 "b200", "cpu", "gb200", "h100", "h100-96g", "h200", "l40s", "mi300x"));
 }
 
 // Bus bandwidth of a large all-gather over one node: what nccl-tests reports on H100, H200 and A100 servers.

@@ -279,6 +279,21 @@ TEST(VirtualTime, ComputeIsSlowerWhileACollectiveRuns) {
 }
 
 // The gather begins while the kernel runs: 30 at full rate, 50 at 0.8, the remaining 30 at full rate.
+// Of four nodes, 1 / (1 + 0.25 * 2) of the rate; the ranks of one node lose nothing.
+TEST(VirtualTime, TheSlowestOfMoreNodesDecides) {
+  HardwareProfile profile = tiny_profile();
+  profile.links.loss_per_doubling = 0.25;
+  const auto compute_end = [&](const std::vector<int>& group) {
+    HandMade rank;
+    rank.compute(100);
+    rank.collective(S::kGather, device::CollectiveKind::kAllGather, 8, group);
+    return resolve_one(rank, profile).ranks[0].entries[0].end;
+  };
+  EXPECT_EQ(compute_end({0, 1}), 100);
+  EXPECT_EQ(compute_end({0, 1, 2, 3}), 125);
+  EXPECT_EQ(compute_end({0, 2, 4, 6}), 150);
+}
+
 TEST(VirtualTime, AKernelSlowsDownInItsMiddle) {
   HandMade made;
   made.to_device(30);

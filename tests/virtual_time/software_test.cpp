@@ -37,7 +37,8 @@ HardwareProfile device() {
 
 const Software kOld{.name = "old",
                     .rates = {{.architecture = "tiny", .matrix = 0.8, .attention_forward = 0.5, .dispatch = 2}}};
-const Software kNew{.name = "new", .fused = {"rmsnorm"}, .rates = {{.architecture = "tiny"}}, .task_queue = {{2, 1, 0.5}}};
+const Software kNew{
+    .name = "new", .fused = {"rmsnorm"}, .rates = {{.architecture = "tiny"}}, .task_queue = {{2, 1, 0.5}}};
 
 TEST(Software, ScalesByTheRatioOfItsRatesToThoseOfTheProfile) {
   const HardwareProfile scaled = with_software(device(), kOld, kNew);

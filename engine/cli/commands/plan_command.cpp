@@ -174,8 +174,7 @@ int show_fit(plan::PlanSearch& search, const PlanArguments& arguments, const vir
   return 0;
 }
 
-int show_sweep(plan::PlanSearch& search, const PlanArguments& arguments, const PlanOutput& output,
-               const Write& write) {
+int show_sweep(plan::PlanSearch& search, const PlanArguments& arguments, const PlanOutput& output, const Write& write) {
   plan::Sweep sweep = search.sweep();
   const auto row = static_cast<std::size_t>(arguments.row);
   for (plan::Candidate& candidate : sweep.fitting) add_training(candidate.plan, arguments);
@@ -224,7 +223,7 @@ int run_plan(const PlanArguments& given, const train::PretrainCallbacks& callbac
   if (given.expert_load) arguments.train.parallel.expert_load = plan::read_expert_load(*given.expert_load);
   if (given.train.swap.smart_swap) {
     chosen.smart_swap =
-        plan::choose_swaps(given.train, callbacks, profile, plan::swap_budget(given.train, callbacks, profile));
+        plan::choose_swaps(arguments.train, callbacks, profile, plan::swap_budget(arguments.train, callbacks, profile));
     arguments.train.swap.smart_swap_chosen = chosen.smart_swap->tensors();
   }
   chosen.adaptive = choose_modes(arguments.train, callbacks, profile, true);
