@@ -95,7 +95,8 @@ class Page {
         "Errors compare predictions with published figures, with their sign: +5 % is a prediction that is too fast, or "
         "too much memory. Each kind of device has one profile (`configs/devices`). Rows marked *calibration* helped to "
         "set figures of the profile (each profile names these figures); all other rows are predicted unchanged. If a "
-        "source describes its network, the plan uses it.\n");
+        "source describes its network, the plan uses it. Each table names the release of the software that its plans assume "
+        "(`configs/software`).\n");
     summary();
     calibration_rows();
     order();
@@ -149,6 +150,26 @@ class Page {
     add("all GPUs", gpus);
     const auto wrong = std::ranges::count_if(rows_, [](const Compared& c) { return c.wrong_about_memory(); });
     line("\nOut of memory: {} of {} predictions are wrong.\n", wrong, rows_.size());
+    line("Speed of GPUs and NPUs, rows predicted unchanged:\n");
+    by("software",
+       [&](const PublishedRow& row) { return all_.sources.at(row.source).at("software").get<std::string>(); });
+    by("sequence", [](const PublishedRow& row) { return row.seq; });
+    by("devices", [](const PublishedRow& row) { return row.devices; });
+  }
+
+  // A table of the mean error by a property of the rows, ascending.
+  template <class Of>
+  void by(std::string_view property, Of of) {
+    std::map<decltype(of(rows_.front().row)), std::vector<const Compared*>> groups;
+    for (const Compared& c : rows_) groups[of(c.row)].push_back(&c);
+    line("| {} | mean absolute error |", property);
+    line("|---|---|");
+    for (const auto& [value, rows] : groups) {
+      line("| {} | {} |", value,
+           mean_absolute(
+               rows, [](const Compared& c) { return c.speed_error(); }, false));
+    }
+    line("");
   }
 
   void calibration_rows() {
@@ -205,6 +226,7 @@ class Page {
   void table(const std::string& name, const nlohmann::ordered_json& source) {
     line("## {}\n", name);
     line("Source: {}. {}.", source.at("source").get<std::string>(), source.at("conditions").get<std::string>());
+    line("Software: {}.", source.at("software").get<std::string>());
     line("Speed: {}. Memory: {}.", source.at("throughput").get<std::string>(), source.at("memory").get<std::string>());
     if (source.contains("assumed")) line("Assumed: {}.", source.at("assumed").get<std::string>());
     line(

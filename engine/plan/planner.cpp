@@ -233,6 +233,13 @@ class PlannedRank {
   train::Trainer& trainer() { return *trainer_; }
   device::Device& device() { return device_; }
   const std::vector<comm::UsedGroup>& used_groups() const { return used_->all(); }
+  // A dry device records collectives and makes none.
+  void add_groups(const device::Recording& recording) {
+    for (const device::Entry& entry : recording.entries) {
+      if (entry.kind != device::EntryKind::kCollective) continue;
+      used_->add(std::string(recording.text(entry.axis)), recording.group(entry.group));
+    }
+  }
 
  private:
   template <class Run>
@@ -370,6 +377,7 @@ void plan_step(StepEstimate& plan, const PlannedJob& job, std::vector<comm::Used
   for (const observe::WastedPrefetch& wasted : observe::view_schedule(recording).wasted) {
     plan.warnings.push_back(observe::to_text(wasted));
   }
+  rank.add_groups(recording);
   used = rank.used_groups();
   add_load_and_save(plan.memory, job, rank);
 }

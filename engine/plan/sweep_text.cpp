@@ -11,7 +11,7 @@ namespace loom::plan {
 namespace {
 
 constexpr std::size_t kShown = 20;         // rows
-constexpr std::size_t kChangeColumn = 52;  // of a row
+constexpr std::size_t kChangeColumn = 51;  // of a row
 constexpr std::size_t kCostColumns = 16;
 constexpr std::size_t kReason = 5;   // the indentation of reasons
 constexpr std::size_t kParts = 4;    // of a difference in time, at most
@@ -26,7 +26,7 @@ struct Row {
 
   std::string text() const {
     const std::string last = cost.empty() ? "" : fmt::format("{:>{}}", cost, kCostColumns);
-    return wrapped(fmt::format("{:<5}{:>12}{:>10}{:>9}{:>8}{:>6}{}  {}\n", number, tokens, step, memory, flushes, mfu,
+    return wrapped(fmt::format("{:<4}{:>12}{:>10}{:>9}{:>8}{:>6}{}  {}\n", number, tokens, step, memory, flushes, mfu,
                                last, change),
                    kChangeColumn + last.size());
   }

@@ -101,8 +101,10 @@ Tensor Tensor::rows(std::int64_t begin, std::int64_t rows) const {
 void Tensor::copy_from(const Tensor& other) const {
   check_model(other.shape() == shape(), "copy of {} into {} ('{}'); one shape is needed", to_string(other.shape()),
               to_string(shape()), storage()->what());
-  const void* from = other.raw();
-  if (void* to = raw(); to != nullptr && from != nullptr) kernels::cast(numel(), other.dtype(), from, dtype(), to);
+  void* to = raw();
+  // A dry run takes no values; tensors that it would read from a file are on the meta device.
+  const void* from = to == nullptr && other.is_meta() ? nullptr : other.raw();
+  if (to != nullptr && from != nullptr) kernels::cast(numel(), other.dtype(), from, dtype(), to);
   storage()->bump_version();
 }
 

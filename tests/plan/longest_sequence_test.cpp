@@ -113,7 +113,7 @@ TEST(LongestSequence, KeepsTheBatch) {
 
 TEST(LongestSequence, EndsWithTheData) {
   train::TrainSections a = decoder(1 << 20);
-  a.data.data_path = {test::write_file(test::fresh_folder() / "text", std::string(5000, 'a'))};
+  a.data.data_path = {test::write_file(a.model.model_config->parent_path() / "text", std::string(5000, 'a'))};
   a.data.held_out_fraction = 0;
   const LongestSequence found = longest(a, std::int64_t{1} << 37);
   EXPECT_TRUE(found.is_refused) << found.why;

@@ -83,7 +83,7 @@ TEST(PlanText, SaysFirstWhatAUserAsksFor) {
       "Qwen2ForCausalLM of 7\\.616 G parameters on 8 x h200, [^\n]*\n[^\n]*\nall parameters are trained\n\n"
       "fits: peak reserved [0-9.]+ GiB of 138.90 GiB, peak allocated [0-9.]+ GiB \\(in backward\\)\n"
       "allocator expandable_segments:False \\(PyTorch's default\\); with True: peak reserved [0-9.]+ GiB\n"
-      "outside the allocator 1\\.50 GiB: context 848\\.00 MiB, 1 communicator 688\\.00 MiB [^\n]*\n    [^\n]*GiB\n"
+      "outside the allocator 1\\.50 GiB: context 848\\.00 MiB, 1 communicator 688\\.00 MiB[^\n]*\n    [^\n]*GiB\n"
       "step [0-9.]+ ms; [0-9]+ tokens/s per device, [0-9]+ in all; MFU [0-9.]+ %, HFU [0-9.]+ %\n\n"
       "memory, GiB  [^]*\n\ncommunication of a step [^]*GiB    ms alone\n[^]*\n\ntime, ms: step [^]*");
   EXPECT_TRUE(std::regex_match(text, order)) << text;

@@ -70,7 +70,7 @@ TEST(Software, TaskQueueEnableChangesTheCostOfDispatch) {
   EXPECT_EQ(with_software(device(), kOld, kNew, "").launch.dispatch_ns, 500);
   EXPECT_EQ(with_software(device(), kOld, kOld, "2").launch.dispatch_ns, 1000) << "a GPU has no such queue";
   EXPECT_THAT([] { with_software(device(), kOld, kNew, "3"); },
-              ThrowsMessage<ConfigError>(StrEq("TASK_QUEUE_ENABLE is '3' in the environment; use 0, 1 or 2")));
+              ThrowsMessage<ConfigError>(StrEq("TASK_QUEUE_ENABLE is 3 in the environment; use 0, 1 or 2")));
 }
 
 TEST(Software, WithoutRatesForTheArchitectureIsRefused) {

@@ -99,8 +99,8 @@ TEST(WhatIf, OfAnImpossibleFactorIsRefused) {
     EXPECT_THAT(refusal("links=" + std::string(factor)), HasSubstr("; use a factor from 0.001 to 1000"));
   }
   EXPECT_EQ(
-      refusal("memory=0.01"),
-      "--what-if leaves profile 'h200' 1507548201 bytes of memory, of which driver and libraries take 1610612736; "
+      refusal("memory=0.005"),
+      "--what-if leaves profile 'h200' 753774100 bytes of memory, of which driver and libraries take 889192448; "
       "use a larger factor");
   HardwareProfile unknown = h200();
   unknown.host.memory_bytes = 0;

@@ -50,8 +50,7 @@ void add_plan(Flags& flags, PlanArguments& a, int& world_size) {
   flags.group("Plan", true);
   flags.whole("--world-size", world_size, 1, "Devices", "--nproc-per-node");
   flags.text("--device", "PROFILE", a.device, "Device profile: a file, or a name in configs/devices", a.device);
-  flags.text("--software", "NAME", a.software,
-             "Release of the training software: a file, or a name in configs/software; default: the profile's");
+  flags.text("--software", "NAME", a.software, "Release of the training software: a name in configs/software");
   flags.text("--json", "FILE", a.json, "Write the plan as JSON; - is standard output");
   flags.text("--trace", "FILE", a.trace, "Write the planned step for Perfetto (ui.perfetto.dev)");
   flags.text("--expert-load", "FILE", a.expert_load,
@@ -65,8 +64,7 @@ void add_plan(Flags& flags, PlanArguments& a, int& world_size) {
        {"world-size", PlanArguments::Fit::kWorldSize},
        {"seq-length", PlanArguments::Fit::kSeqLength}},
       "Search the largest micro-batch, smallest world or longest sequence that fits; a --global-batch-size is kept");
-  flags.text("--write-config", "FILE", a.write_config,
-             "Write the fsdp2_config.yaml of what --sweep or --fit chose, and say the command that trains with it");
+  flags.text("--write-config", "FILE", a.write_config, "Write what --sweep or --fit chose as fsdp2_config.yaml");
   flags.whole("--row", a.row, 0, "The row of a sweep that --write-config writes; 0 is the fastest");
   flags.group("Plan: comparison and cost");
   flags.parts("--what-if", "FIGURE=FACTOR",
