@@ -4,7 +4,8 @@
 //          to be assumed), `rows`, `left_out` (rows of the same tables that are not planned, with the reason).
 // A row    model, device (a profile of configs/devices), devices, shard (ranks of a shard group), tensor (ranks that
 //          share matrices, with sequence parallelism; 1 if not given), slices (of their products; 1 if not given), seq,
-//          micro_batch, micro_batches, recompute (none, full, every_2nd, selected_ops), compiled, params_dtype (fp32 if not given); published:
+//          micro_batch, micro_batches, recompute (none, full, every_2nd, selected_ops), compiled, params_dtype (fp32 if
+//          not given); published:
 //          tokens_per_s_per_device, hfu_tflops or mfu, reserved_gib, allocated_gib, out_of_memory;
 //          inter_node_bytes_per_s where the source states a network other than the profile's; free_links: links cost
 //          nothing; calibration: the row served to set figures of its profile.

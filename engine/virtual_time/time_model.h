@@ -3,8 +3,8 @@
 //   element-wise, copies  max(bytes / (bandwidth * streaming * relative rate), flops / rate) + ramp + launch
 //   matrix products       max(flops / (peak * eff(m, n, k)), bytes as above) + launch; eff is the best over the tiles
 //                         of efficiency * waves * k / (k + k_half) * reuse / (reuse + half) * power limit
-//   attention             flops / (peak * efficiency * s / (s + s_half) * d / (d + d_half) * w / (w + w_half)) + launch,
-//                         waves w = heads * ceil(queries / tile) / cores
+//   attention             flops / (peak * efficiency * s / (s + s_half) * d / (d + d_half) * w / (w + w_half)) +
+//                         launch; waves w = heads * ceil(queries / tile) / cores
 //   measured kernels      products and attention near the profile's measured points are corrected by them: times e to
 //                         the mean of log(measured / formula) over the points of that kernel and dtype, each weighted
 //                         with exp(-(distance / reach)^2 / 2), distance in doublings of the sizes, and no correction
