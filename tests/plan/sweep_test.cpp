@@ -11,6 +11,7 @@
 #include "engine/cli/hub_callbacks.h"
 #include "engine/core/error.h"
 #include "engine/core/units.h"
+#include "engine/plan/config_file.h"
 #include "engine/plan/plan_output.h"
 #include "engine/plan/plan_search.h"
 #include "sharding/config/fsdp2_keys.h"
@@ -197,13 +198,8 @@ TEST(Sweep, StaysWithinANodeWhereAnythingFitsThere) {
 // The file with the keys of a choice.
 train::TrainSections written(const train::TrainSections& from, const PlanChoice& choice) {
   train::TrainSections a = from;
-  std::string yaml;
-  for (const sharding::Fsdp2Key& key : sharding::fsdp2_keys()) {
-    const sharding::Fsdp2Config& given = choice.config;
-    if (sharding::same_value(key, given, sharding::Fsdp2Config{})) continue;
-    yaml += fmt::format("{}: {}\n", key.name, key.write(given));
-  }
-  a.parallel.fsdp2_config_path = test::write_file(from.model.model_config->parent_path() / "best.yaml", yaml);
+  a.parallel.fsdp2_config_path =
+      test::write_file(from.model.model_config->parent_path() / "best.yaml", file_text(choice.config));
   a.schedule.micro_batch_size = choice.micro_batch;
   return a;
 }

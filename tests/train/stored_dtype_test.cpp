@@ -19,7 +19,6 @@ namespace loom::train {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 
 struct RunResult {
   std::vector<double> losses;
@@ -91,9 +90,8 @@ class StoredInBf16 : public TinyTrainers {
       trainer.step();
       trainer.save(folder);
     });
-    for (const io::StoredTensor& tensor : io::SafetensorsFile(folder / "model.safetensors").tensors()) {
-      found[tensor.name] = tensor.dtype;
-    }
+    const io::SafetensorsFile file(folder / "model.safetensors");
+    for (const io::StoredTensor& tensor : file.tensors()) found[tensor.name] = tensor.dtype;
     return found;
   }
 
@@ -188,7 +186,7 @@ TEST_F(StoredInBf16, StateOnTheHostHasTheBitsOfTheDevice) {
   EXPECT_EQ(run(2, 6).weights, plain.weights);
 }
 
-TEST_F(StoredInBf16, AnFp32CheckpointIsRoundedAndALineSaysSo) {
+TEST_F(StoredInBf16, AnFp32CheckpointIsRounded) {
   arguments.model.params_dtype = DType::kF32;
   arguments.checkpoint.save = folder;
   const RunResult exact = run(2, 3, true);
@@ -201,7 +199,6 @@ TEST_F(StoredInBf16, AnFp32CheckpointIsRoundedAndALineSaysSo) {
       EXPECT_EQ(loaded.weights.at(path)[i], static_cast<float>(bf16(values[i]))) << path;
     }
   }
-  EXPECT_THAT(loaded.lines, ::testing::Contains(HasSubstr("--params-dtype is bf16 (was fp32)")));
 }
 
 TEST_F(StoredInBf16, IsWrittenAsBf16UnlessFp32IsAskedFor) {
