@@ -129,12 +129,13 @@ class PostTraining : public ::testing::Test {
   const ProgramFolder folder;
 };
 
+// By SGD: Adam divides gradients near zero by their own size, and so makes much of the order of sums.
 TEST_F(PostTraining, OfEveryStageIsTheSameWhereRanksShareMatrices) {
   for (const auto& [name, data, sharding] : {std::tuple{"orm", "pairs", "reward.yaml"},
                                              {"dpo", "pairs", "fsdp2.yaml"},
                                              {"simpo", "pairs", "fsdp2.yaml"},
                                              {"prm", "steps", "fsdp2.yaml"}}) {
-    Words words = stage(name, data, sharding);
+    Words words = stage(name, data, sharding) + Words{"--optimizer", "sgd"};
     if (std::string_view(name) == "prm") words = words + Words{"--placeholder-token", "<|im_end|>"};
     const Steps one = steps_of(words + Words{"--nproc-per-node", "1"}, "one.jsonl");
     for (const char* more : {"", "sequence_parallel: true\n"}) {
