@@ -48,7 +48,7 @@ fs::path find_config_file(const std::string& file_or_name, const ConfigFolder& i
   if (fs::exists(path, unreadable)) return path;
   const std::vector<std::string> names = names_in(folder);
   const auto nearest = nearest_spelling(file_or_name, names);
-  config_error("{} is {}, {} {}; {}use one of {}", in.flag, shown_text(file_or_name), in.none, folder.string(),
+  config_error("{} is {}{} {}; {}use one of {}", in.flag, shown_text(file_or_name), in.none, folder.string(),
                nearest ? fmt::format("did you mean {}? ", *nearest) : "", fmt::join(names, ", "));
 }
 
@@ -56,7 +56,7 @@ fs::path find_profile_file(const std::string& device, const std::string& flag) {
   return find_config_file(device, {.flag = flag,
                                    .folder = "devices",
                                    .variable = "SHARDLOOM_DEVICES",
-                                   .none = "neither a file nor a profile in",
+                                   .none = ", neither a file nor a profile in",
                                    .all = "device profiles"});
 }
 

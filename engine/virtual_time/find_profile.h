@@ -16,7 +16,7 @@ struct ConfigFolder {
   std::string flag;
   std::string folder;    // below configs
   const char* variable;  // of the environment: another folder
-  std::string none;      // "neither a file nor a profile in"
+  std::string none;      // ", neither a file nor a profile in"
   std::string all;       // "device profiles"
 };
 std::filesystem::path find_config_file(const std::string& file_or_name, const ConfigFolder& in);

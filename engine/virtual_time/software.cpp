@@ -83,7 +83,7 @@ std::filesystem::path find_software_file(const std::string& software) {
   return find_config_file(software, {.flag = "--software",
                                      .folder = "software",
                                      .variable = "SHARDLOOM_SOFTWARE",
-                                     .none = "neither a file nor a release in",
+                                     .none = ", neither a file nor a release in",
                                      .all = "software"});
 }
 
