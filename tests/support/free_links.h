@@ -7,6 +7,7 @@ namespace loom::test {
 
 inline virtual_time::HardwareProfile without_links(virtual_time::HardwareProfile profile) {
   profile.links.launch_ns = 0;
+  profile.links.loss_per_doubling = 0;
   for (virtual_time::LinkLevel& level : profile.links.levels) {
     level.latency_ns = 0;
     level.half_rate_message_bytes = 0;
