@@ -121,7 +121,8 @@ Names of_comparison() {
     add_keys(to_json(full_plan()), plan, of_plan);
     keys = difference(keys, of_plan);
   }
-  const WhatIfEstimate what_if{.scaled = {{.figure = "links"}}, .figures = main_figures(full_plan(), compared.b.checked.plan)};
+  const WhatIfEstimate what_if{.scaled = {{.figure = "links"}},
+                               .figures = main_figures(full_plan(), compared.b.checked.plan)};
   keys.insert("what_if");
   add_keys(to_json(what_if), "what_if", keys);
   return keys;

@@ -98,10 +98,9 @@ TEST(WhatIf, OfAnImpossibleFactorIsRefused) {
   for (const char* factor : {"0", "-1", "nan", "inf", "2000", "", "x"}) {
     EXPECT_THAT(refusal("links=" + std::string(factor)), HasSubstr("; use a factor from 0.001 to 1000"));
   }
-  EXPECT_EQ(
-      refusal("memory=0.005"),
-      "--what-if leaves profile 'h200' 753774100 bytes of memory, of which driver and libraries take 889192448; "
-      "use a larger factor");
+  EXPECT_EQ(refusal("memory=0.005"),
+            "--what-if leaves profile 'h200' 753774100 bytes of memory, of which driver and libraries take 889192448; "
+            "use a larger factor");
   HardwareProfile unknown = h200();
   unknown.host.memory_bytes = 0;
   EXPECT_EQ(refusal("host_memory=2", unknown),
