@@ -134,14 +134,15 @@ TEST_F(WriteConfig, TrainsWhatASearchFoundAsPlanned) {
 
 TEST_F(WriteConfig, HasItsFiguresAndItsCommandInTheFile) {
   test::write_file(folder_ / "a 'b'.yaml", test::read_file(folder_ / "model.yaml"));
-  planned(
-      {"--seq-length", "32", "--micro-batch-size", "2", "--fit=world-size", "--model-config", folder_ / "a 'b'.yaml"});
+  planned({"--seq-length", "32", "--micro-batch-size", "2", "--fit=world-size", "--model-config",
+           folder_ / "a 'b'.yaml", "--tokens", "1e9", "--price-per-device-hour=2", "--what-if", "links=0.5"});
   const std::string file = test::read_file(folder_ / "chosen.yaml");
   EXPECT_THAT(file, AllOf(::testing::StartsWith("# LlamaForCausalLM on 1 x h200, as planned: "),
                           HasSubstr("\n#   shardloom train --model-config "), HasSubstr("/a '\\''b'\\''.yaml' "),
                           HasSubstr(" --nproc-per-node 1 --micro-batch-size 2 --seq-length 32 --global-batch-size 2\n"),
                           HasSubstr("\nsharding_size: auto\nparam_dtype: bf16\nreduce_dtype: fp32\n")));
-  for (const char* word : {"--device", "--json", "--write-config", "--fit", "--world-size"}) {
+  for (const char* word :
+       {"--device", "--json", "--write-config", "--fit", "--world-size", "--tokens", "--price", "--what-if"}) {
     EXPECT_EQ(file.find(word), std::string::npos) << word;
   }
 }
@@ -168,6 +169,10 @@ TEST_F(WriteConfig, NeedsASearchAndAFileOfItsKind) {
   const Words sharded{"--use-torch-fsdp2", "--fsdp2-config-path", "f.yaml"};
   EXPECT_EQ(refusal(plan + sharded),
             "--write-config is x.yaml, which gets what a search chose; add --sweep or --fit, or remove it");
+  EXPECT_EQ(
+      refusal(plan + sharded + Words{"--sweep", "--software", "pytorch-2.3"}),
+      "--write-config is x.yaml, but --software pytorch-2.3 plans with the kernels of that release, which training "
+      "does not have; remove one of them");
   EXPECT_EQ(refusal(plan + Words{"--fit", "micro-batch"}),
             "--write-config is x.yaml, a fsdp2_config.yaml, but the job has none; add --use-torch-fsdp2 and "
             "--fsdp2-config-path, or remove it");

@@ -188,6 +188,12 @@ void check_write_config(const Command& app, const PlanArguments& a) {
                  a.sweep ? "--write-config FILE" : "--sweep and --write-config FILE");
   }
   if (!a.write_config) return;
+  if (a.software) {
+    config_error(
+        "--write-config is {}, but --software {} plans with the kernels of that release, which training does not have; "
+        "remove one of them",
+        a.write_config->string(), *a.software);
+  }
   if (!searches) {
     config_error("--write-config is {}, which gets what a search chose; add --sweep or --fit, or remove it",
                  a.write_config->string());

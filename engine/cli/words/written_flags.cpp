@@ -8,9 +8,10 @@ namespace loom::cli {
 namespace {
 
 // Flags of a plan alone (training_flags.cpp), of its outputs, and of ranks.
-constexpr std::string_view kOfPlans[] = {"--world-size",  "--device", "--json",      "--trace",
-                                         "--expert-load", "--fit",    "--row",       "--write-config",
-                                         "--report",      "--nnodes", "--node-rank", "--nproc-per-node"};
+constexpr std::string_view kOfPlans[] = {
+    "--world-size",           "--device", "--json",   "--trace",     "--expert-load",    "--fit",     "--row",
+    "--write-config",         "--report", "--nnodes", "--node-rank", "--nproc-per-node", "--what-if", "--tokens",
+    "--price-per-device-hour"};
 
 bool is_any_of(const std::string& word, const std::vector<std::string_view>& names) {
   return std::ranges::find(names, flag_name(word)) != names.end();
