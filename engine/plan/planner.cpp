@@ -289,7 +289,6 @@ void describe_job(StepEstimate& plan, const train::TrainSections& arguments, con
   plan.trained_parameters = trained_parameters(trainer.model());
   plan.device = profile.name;
   plan.software = profile.software;
-  plan.software = profile.software;
   plan.world = arguments.launch.ranks;
   plan.micro_batch = arguments.schedule.micro_batch_size;
   plan.micro_batches =

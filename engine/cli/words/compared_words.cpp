@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "engine/cli/words/file_words.h"
+#include "engine/cli/words/written_flags.h"
 #include "engine/core/error.h"
 #include "engine/core/shown_text.h"
 
@@ -13,12 +14,6 @@ namespace {
 using Words = std::vector<std::string>;
 
 constexpr std::string_view kFlag = "--compare";
-
-std::string flag_name(const std::string& word) {
-  std::string name = word.substr(0, word.find('='));
-  std::ranges::replace(name, '_', '-');
-  return name;
-}
 
 // The words behind the flag, which leave `rest` with it.
 Words take_files(Words& rest) {

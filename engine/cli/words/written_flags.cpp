@@ -1,17 +1,26 @@
 #include "engine/cli/words/written_flags.h"
 
 #include <algorithm>
+#include <iterator>
 
+#include "engine/cli/words/training_flags.h"
 #include "engine/job/key.h"
 
 namespace loom::cli {
 namespace {
 
-// Flags of a plan alone (training_flags.cpp), of its outputs, and of ranks.
-constexpr std::string_view kOfPlans[] = {
-    "--world-size",           "--device", "--json",   "--trace",     "--expert-load",    "--fit",     "--row",
-    "--write-config",         "--report", "--nnodes", "--node-rank", "--nproc-per-node", "--what-if", "--tokens",
-    "--price-per-device-hour"};
+// Flags of a plan's outputs, and of ranks, that training has too.
+constexpr std::string_view kOfThisPlan[] = {"--report", "--nnodes", "--node-rank", "--nproc-per-node"};
+
+// The flags that only a plan has.
+std::vector<SeenFlag> flags_of_plans() {
+  Command plan("", "plan");
+  Flags flags(plan);
+  PlanArguments values;
+  int world_size = 0;
+  add_plan(flags, values, world_size);
+  return plan.flags();
+}
 
 bool is_any_of(const std::string& word, const std::vector<std::string_view>& names) {
   return std::ranges::find(names, flag_name(word)) != names.end();
@@ -47,8 +56,16 @@ std::vector<std::string> without_flags(const std::vector<std::string>& words,
 }
 
 std::vector<std::string> words_of_training(std::vector<std::string> planned) {
-  std::erase_if(planned, [](const std::string& word) { return flag_name(word) == "--sweep"; });
-  std::vector<std::string> words = without_flags(planned, {std::begin(kOfPlans), std::end(kOfPlans)});
+  std::vector<std::string_view> with_values{std::begin(kOfThisPlan), std::end(kOfThisPlan)};
+  const std::vector<SeenFlag> of_plans = flags_of_plans();
+  for (const SeenFlag& flag : of_plans) {
+    if (flag.most > 0) {
+      with_values.push_back(flag.name);
+    } else {
+      std::erase_if(planned, [&](const std::string& word) { return flag_name(word) == flag.name; });
+    }
+  }
+  std::vector<std::string> words = without_flags(planned, with_values);
   if (!words.empty() && words.front() == "plan") words.front() = "train";
   return words;
 }
