@@ -6,6 +6,7 @@
 #include "engine/cli/hub_callbacks.h"
 #include "engine/core/error.h"
 #include "engine/core/units.h"
+#include "engine/plan/plan_fp8.h"
 #include "engine/plan/planner.h"
 #include "engine/virtual_time/find_profile.h"
 #include "engine/virtual_time/software.h"
@@ -61,6 +62,8 @@ PublishedRow row_from(const Json& json) {
   const std::string dtype = json.value("params_dtype", "fp32");
   if (dtype != "fp32" && dtype != "bf16") config_error("row {}: params_dtype is {}; use fp32 or bf16", row.id, dtype);
   row.params_dtype = *parse_dtype(dtype);
+  row.fp8 = maybe<std::string>(json, "fp8");
+  row.fp8_gather = json.value("fp8_gather", false);
   row.inter_node_bytes_per_s = maybe<double>(json, "inter_node_bytes_per_s");
   row.free_links = json.value("free_links", false);
   row.calibration = json.value("calibration", false);
@@ -82,17 +85,21 @@ std::filesystem::path write(const std::filesystem::path& path, const std::string
 bool is_gpt2(const Json& model) { return model.at("model_type") == "gpt2"; }
 
 std::string sharding_yaml(const PublishedRow& row, const Json& source, bool gpt2) {
+  // Megatron's distributed optimizer gathers and reduces once a step.
+  const bool once = source.value("distributed_optimizer", false);
   return fmt::format(
       "sharding_size: {}\n"
       "sub_modules_to_wrap:\n  - \"{}.{{*}}\"\n"
       "param_dtype: bf16\n"
       "reduce_dtype: {}\n"
       "reshard_after_forward: {}\n"
+      "reshard_after_backward: {}\n"
+      "sync_each_batch: {}\n"
       "tensor_parallel_size: {}\n"
       "sequence_parallel: {}\n"
       "overlap_slices: {}\n",
       row.shard, gpt2 ? "transformer.h" : "model.layers", source.at("reduce_dtype").get<std::string>(),
-      source.value("reshard", true), row.tensor, row.tensor > 1, row.slices);
+      !once && source.value("reshard", true), !once, !once, row.tensor, row.tensor > 1, row.slices);
 }
 
 train::TrainSections arguments_of(const PublishedRows& all, const PublishedRow& row,
@@ -145,6 +152,7 @@ virtual_time::HardwareProfile profile_of(const PublishedRow& row, const Json& so
   virtual_time::HardwareProfile profile = virtual_time::find_profile(row.device);
   profile = virtual_time::with_software(profile, virtual_time::find_software(profile.software),
                                         virtual_time::find_software(source.at("software").get<std::string>()));
+  profile = plan::in_fp8(std::move(profile), row.fp8, row.fp8_gather);
   if (row.inter_node_bytes_per_s) profile.links.levels.back().bandwidth_bytes_per_s = *row.inter_node_bytes_per_s;
   if (!row.free_links) return profile;
   profile.links.launch_ns = 0;
@@ -195,9 +203,10 @@ PlannedRow planned(const PublishedRow& row, const Json& model, const plan::StepE
 std::string PublishedRow::text() const {
   std::string mesh = shard * tensor == devices ? "" : fmt::format(" (shards over {})", shard);
   if (tensor > 1) mesh = fmt::format(" (shards over {}, tp {})", shard, tensor);
-  return fmt::format("{} on {} {}{}, s{}, {} x {}, {}{}{}", model, devices, device, mesh, seq, micro_batch,
+  const std::string fp8_text = fp8 ? fmt::format(", fp8 {}{}", *fp8, fp8_gather ? " with its gathers" : "") : "";
+  return fmt::format("{} on {} {}{}, s{}, {} x {}, {}{}{}{}", model, devices, device, mesh, seq, micro_batch,
                      micro_batches, text_of(recompute), compiled ? ", compiled" : "",
-                     params_dtype == DType::kBF16 ? ", states in bf16" : "");
+                     params_dtype == DType::kBF16 ? ", states in bf16" : "", fp8_text);
 }
 
 PublishedRows PublishedRows::read(const std::filesystem::path& path) {

@@ -43,6 +43,8 @@ struct PublishedRow {
   RowRecompute recompute = RowRecompute::kNone;
   bool compiled = false;
   DType params_dtype = DType::kF32;
+  std::optional<std::string> fp8 = {};  // a recipe
+  bool fp8_gather = false;
   std::optional<double> inter_node_bytes_per_s;
   bool free_links = false;
   bool calibration = false;

@@ -9,6 +9,8 @@
 //   dp_shard      forward P (N-1)/N, again in backward where forward freed the group (over `post_forward`, of k ranks:
 //                 P (k-1)/k); G (N-1)/N reduced
 //   dp_replicate  2 G/N (M-1)/M
+//                 Without sync_each_batch G counts once a step. Without reshard_after_backward forward gathers a group
+//                 once a step that has a backward.
 //   efsdp         the same two, of experts: shards, or copies
 //   ep            2 T k h x (e-1)/e, again in backward; with each forward 8 E (e-1) of counts
 //   ulysses       T (2a + 2g) d x (u-1)/u, again in backward
@@ -46,9 +48,11 @@ namespace loom::sharding {
 
 // A rank's part of a step.
 struct StepShape {
-  std::int64_t micro_batches = 1;  // the gradients of each are reduced
-  std::int64_t rows = 1;           // of a micro-batch
-  std::int64_t tokens = 1;         // of a row, those of all ranks that share it
+  std::int64_t micro_batches = 1;
+  std::int64_t rows = 1;        // of a micro-batch
+  std::int64_t tokens = 1;      // of a row, those of all ranks that share it
+  bool sync_each_batch = true;  // these two as the keys of fsdp2_config.yaml
+  bool reshard_after_backward = true;
 };
 
 struct AxisVolume {

@@ -50,31 +50,35 @@ GroupBytes bytes_of(const ParamGroup& group) {
   return bytes;
 }
 
-void add_group(Volumes& volumes, const ParamGroup& group, bool has_backward, std::int64_t micro_batches) {
+void add_group(Volumes& volumes, const ParamGroup& group, bool has_backward, const StepShape& shape) {
   const auto [gathered, reduced] = bytes_of(group);
   const comm::Axis &shard = group.axes().shard, &replicate = group.axes().replicate;
   const std::int64_t n = shard.size(), m = replicate.size();
   const GroupSwitches& switches = group.switches();
-  volumes.add(shard, micro_batches * (n - 1) * gathered);
-  if (has_backward && switches.unshard_in_backward && switches.reshard_after_forward.frees()) {
+  const std::int64_t micro_batches = shape.micro_batches;
+  const bool frees = switches.reshard_after_forward.frees();
+  const bool is_left_whole = has_backward && !shape.reshard_after_backward && (switches.unshard_in_backward || !frees);
+  volumes.add(shard, (is_left_whole ? 1 : micro_batches) * (n - 1) * gathered);
+  if (has_backward && switches.unshard_in_backward && frees) {
     if (const auto k = switches.reshard_after_forward.ranks()) {
       volumes.add("post_forward", *k, micro_batches * (*k - 1) * (n * gathered / *k));
     } else {
       volumes.add(shard, micro_batches * (n - 1) * gathered);
     }
   }
-  volumes.add(shard, micro_batches * (n - 1) * reduced);
-  volumes.add(replicate, micro_batches * (2 * (m - 1) * reduced / m));
+  const std::int64_t reductions = shape.sync_each_batch ? micro_batches : 1;
+  volumes.add(shard, reductions * (n - 1) * reduced);
+  volumes.add(replicate, reductions * (2 * (m - 1) * reduced / m));
 }
 
 // A frozen group is gathered in backward where gradients pass through it: behind a trained one.
-void add_groups(Volumes& volumes, nn::Module& model, std::int64_t micro_batches) {
+void add_groups(Volumes& volumes, nn::Module& model, const StepShape& shape) {
   bool trains = false;
   for (const FsdpState* state : FsdpState::collect(model)) {
     const ParamGroup* group = state->group();
     if (group == nullptr) continue;
     const bool own = std::ranges::any_of(group->params(), [](const auto& param) { return param->requires_grad(); });
-    add_group(volumes, *group, own || trains, micro_batches);
+    add_group(volumes, *group, own || trains, shape);
     trains = trains || (own && !state->is_root());
   }
 }
@@ -242,7 +246,7 @@ std::vector<AxisVolume> predicted_volume(nn::Module& model, std::span<const Reco
   Volumes volumes;
   const FsdpState* root = FsdpState::of(model);
   if (root == nullptr) return {};
-  add_groups(volumes, model, shape.micro_batches);
+  add_groups(volumes, model, shape);
   const FullyShardOptions& options = root->options();
   const dist::ContextDegrees degrees = degrees_of(options);
   const auto shares = model.attachment<TensorShares>();

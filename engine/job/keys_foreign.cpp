@@ -40,6 +40,14 @@ void add_foreign_keys(std::vector<Key>& table) {
       taken("--join", Kind::kText),  // the program always waits for its ranks
       without_effect("--cluster-time-out", Kind::kText),
       without_effect("--log-dir", Kind::kText),  // the ranks of a process share its output
+      refused("--fp8-format", Kind::kText,
+              "multiplies in FP8, which is planned and not computed; plan with --fp8-recipe tensorwise, or remove it"),
+      refused("--fp8-recipe", Kind::kText,
+              "multiplies in FP8, which is planned and not computed; give it to plan, or remove it")
+          .not_in_plan(),
+      refused("--fp8-param-gather", Kind::kToggle,
+              "gathers in FP8, which is planned and not computed; give it to plan, or remove it")
+          .not_in_plan(),
       refused("--mm-data", Kind::kText, "is not a flag here; write --data-path PATH"),
       refused("--mm-model", Kind::kText, "is not a flag here; write --model-config FILE, or --init-from-hf-path DIR"),
       refused("--mm-tool", Kind::kText, "is not a flag here; the flags of --profile are its profiler; remove it"),

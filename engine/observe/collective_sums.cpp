@@ -13,7 +13,8 @@ std::vector<CollectiveSum> sum_collectives(const device::Recording& recording, c
   for (const device::Entry& entry : recording.entries) {
     if (entry.kind != device::EntryKind::kCollective) continue;
     const std::vector<int>& ranks = recording.group(entry.group);
-    const virtual_time::CollectiveTime time = model.collective(entry.collective, entry.bytes, model.shape_of(ranks));
+    const std::int64_t bytes = model.carried_bytes(entry.collective, entry.bytes, recording.text(entry.subject));
+    const virtual_time::CollectiveTime time = model.collective(entry.collective, bytes, model.shape_of(ranks));
     const auto size = static_cast<std::int64_t>(ranks.size());
     const std::string link = time.legs.empty()
                                  ? std::string()
@@ -24,7 +25,7 @@ std::vector<CollectiveSum> sum_collectives(const device::Recording& recording, c
     sum.ranks = size;
     sum.link = link;
     ++sum.count;
-    sum.received_bytes += entry.cost.link_bytes;
+    sum.received_bytes += entry.cost.link_bytes - (entry.bytes - bytes) * (size - 1) / size;
     sum.time_ns += time.time_ns;
   }
   std::vector<CollectiveSum> sums;

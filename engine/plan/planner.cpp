@@ -18,6 +18,7 @@
 #include "engine/plan/dry_reads_of_plan.h"
 #include "engine/plan/host_memory.h"
 #include "engine/plan/load_and_save.h"
+#include "engine/plan/plan_fp8.h"
 #include "engine/plan/plan_memory.h"
 #include "engine/train/inputs.h"
 #include "engine/train/step/step_flops.h"
@@ -289,6 +290,9 @@ void describe_job(StepEstimate& plan, const train::TrainSections& arguments, con
   plan.trained_parameters = trained_parameters(trainer.model());
   plan.device = profile.name;
   plan.software = profile.software;
+  if (profile.fp8) {
+    plan.software += fmt::format(", FP8 {}{}", profile.fp8->recipe.name, profile.fp8->gathers ? " with its gathers" : "");
+  }
   plan.world = arguments.launch.ranks;
   plan.micro_batch = arguments.schedule.micro_batch_size;
   plan.micro_batches =
@@ -364,7 +368,7 @@ void plan_step(StepEstimate& plan, const PlannedJob& job, std::vector<comm::Used
   train::Trainer& trainer = rank.trainer();
   describe_job(plan, job.arguments, job.inputs, trainer, job.profile);
   measure_device(plan.memory, rank.device(), job);
-  const virtual_time::TimeModel model(job.profile);
+  const virtual_time::TimeModel model(with_layers(job.profile, models::sharded_module(trainer.model())));
   const device::Recording& recording = plan.run.recording;
   measure_memory(plan.memory, recording);
   plan.communication = observe::sum_collectives(recording, model);

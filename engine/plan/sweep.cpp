@@ -258,7 +258,7 @@ class Sweeper {
 
   // Of each mesh the best configuration with other sharding sizes; of the best by then with other recompute, and so on.
   void vary(std::vector<Combination>& searched) {
-    std::vector<Combination> of_sharding, of_recompute, of_loss, of_prefetch;
+    std::vector<Combination> of_sharding, of_recompute, of_loss, of_accumulation, of_prefetch;
     for (const Combination* best : best_of_meshes(searched)) {
       add_variants(sharding_variants(plans_, best->choice), of_sharding);
     }
@@ -271,6 +271,8 @@ class Sweeper {
       add_memory(*best, loss_variants(plans_, best->choice), of_loss);
     }
     join(of_loss, searched, kDoubled);
+    for (const Combination* best : best_of_meshes(searched)) add_accumulation(*best, of_accumulation);
+    join(of_accumulation, searched, kPrecision);
     for (const Combination* best : best_of_meshes(searched)) add_prefetch(*best, of_prefetch);
     join(of_prefetch, searched, kPrecision);
   }
@@ -312,7 +314,17 @@ class Sweeper {
     });
   }
 
-  // Prefetch needs little memory: with the fastest micro-batch alone.
+  // These and prefetch with the fastest micro-batch alone.
+  void add_accumulation(const Combination& best, std::vector<Combination>& variants) const {
+    const int micro_batch = best.fastest()->choice.micro_batch;
+    PlanChoice choice = best.choice;
+    choice.micro_batch = micro_batch;
+    for (PlanChoice& variant : accumulation_variants(plans_, choice)) {
+      variant.micro_batch = best.choice.micro_batch;
+      variants.push_back({.choice = std::move(variant), .sizes = {micro_batch}});
+    }
+  }
+
   static void add_prefetch(const Combination& best, std::vector<Combination>& variants) {
     for (const int groups : {0, 1, 2}) {
       PlanChoice variant = best.choice;

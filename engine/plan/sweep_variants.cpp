@@ -47,6 +47,18 @@ std::vector<PlanChoice> recompute_variants(const ChoicePlans& plans, const PlanC
   return variants;
 }
 
+std::vector<PlanChoice> accumulation_variants(const ChoicePlans& plans, const PlanChoice& choice) {
+  if (plans.micro_batches(choice) == 1) return {};
+  PlanChoice gathered_once = choice, reduced_once = choice;
+  gathered_once.config.reshard_after_forward = false;
+  gathered_once.config.root_reshard_after_forward = std::nullopt;
+  gathered_once.config.reshard_after_backward = false;
+  reduced_once.config.sync_each_batch = false;
+  PlanChoice both = gathered_once;
+  both.config.sync_each_batch = false;
+  return {gathered_once, reduced_once, both};
+}
+
 std::vector<PlanChoice> loss_variants(const ChoicePlans& plans, const PlanChoice& choice) {
   const objective::ObjectiveOptions& flags = plans.arguments().objective;
   const bool has_chunks =

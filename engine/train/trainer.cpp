@@ -109,7 +109,8 @@ Trainer::Trainer(const TrainSections& arguments, const PretrainCallbacks& callba
       sharded_(models::sharded_module(*model_)),
       objective_(inputs.objective),
       micro_batches_(dims_.micro_batches(arguments.schedule.global_batch_size, arguments.schedule.micro_batch_size)),
-      actions_(accumulation(micro_batches_)),
+      actions_(accumulation(micro_batches_, !inputs.fsdp2_config || inputs.fsdp2_config->sync_each_batch)),
+      switches_(sharded_, inputs),
       state_{.seed = arguments.data.seed},
       watched_train_([this](std::span<const std::int64_t> samples) {
         data::Batch batch = inputs_.objective.loaders.train(samples);
@@ -290,7 +291,7 @@ Trainer::StepWork Trainer::run_actions() {
         read_loss(work, micro_batch);
         break;
       case ActionKind::kBackward:
-        run_backward(work, micro_batch, is_reduced(actions_, at));
+        run_backward(work, at);
         break;
       case ActionKind::kReduce:
         break;  // issued by the hooks of its backward
@@ -323,10 +324,9 @@ void Trainer::read_loss(StepWork& work, std::size_t micro_batch) const {
   work.loss += value;
 }
 
-void Trainer::run_backward(StepWork& work, std::size_t micro_batch, bool reduces) {
-  if (reduces != reduces_ && inputs_.fsdp2) sharding::set_requires_gradient_sync(sharded_, reduces);
-  reduces_ = reduces;
-  Tensor& loss = work.losses[micro_batch];
+void Trainer::run_backward(StepWork& work, std::size_t at) {
+  switches_.set(is_reduced(actions_, at), is_last_backward(actions_, at));
+  Tensor& loss = work.losses[static_cast<std::size_t>(actions_[at].micro_batch)];
   loss = update_->scaled(loss);
   device::Device::current().log().add_mark({.kind = kBackwardMark});
   begin_phase("backward");

@@ -26,6 +26,7 @@
 
 #include "engine/comm/mesh.h"
 #include "engine/nn/module.h"
+#include "engine/train/backward_switches.h"
 #include "engine/train/inputs.h"
 #include "engine/train/optimizer_schedule.h"
 #include "engine/train/parallel_dims.h"
@@ -140,7 +141,7 @@ class Trainer {
   StepWork run_actions();
   void run_forward(StepWork& work, std::size_t micro_batch);
   void read_loss(StepWork& work, std::size_t micro_batch) const;
-  void run_backward(StepWork& work, std::size_t micro_batch, bool reduces);
+  void run_backward(StepWork& work, std::size_t at);
   void begin_phase(std::string_view phase);
   void add_tokens_per_sample(Reports& reports) const;
   void mean_of_step(double loss, StepMetrics& metrics);
@@ -162,7 +163,7 @@ class Trainer {
   std::unique_ptr<Update> update_;
   std::int64_t micro_batches_;  // per rank and step
   std::vector<Action> actions_;
-  bool reduces_ = true;  // whether the last backward reduced
+  BackwardSwitches switches_;
   TrainState state_;
   const data::DataLoader watched_train_;  // the training data, whose tokens are added up in tokens_
   double tokens_ = 0;                     // of the step, on this rank

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "engine/core/dtype.h"
+#include "engine/virtual_time/fp8.h"
 
 namespace loom::virtual_time {
 
@@ -61,6 +62,9 @@ struct MatrixProfile {
   double wave_quantisation = 1;  // 1: a last wave of tiles costs as much as a full one; 0: only its share
   double power_limit_share = 0;  // share of the rate lost by products of far more than power_limit_flops
   double power_limit_flops = 0;
+  // Of products in FP8 (fp8.h); 0: there are none.
+  double fp8_flops_per_s = 0;  // nominal
+  double fp8_efficiency = 0;   // share of it that large products reach
 };
 
 // Fused attention, forward or backward.
@@ -186,6 +190,7 @@ struct HardwareProfile {
   LinkProfile links;
   HostLinkProfile host_link;
   HostProfile host{};
+  std::optional<Fp8Products> fp8{};  // no key of a file: what a plan multiplies in FP8
 
   // Devices of one host.
   std::int64_t devices_per_node() const { return static_cast<std::int64_t>(host.numa_node_of_device.size()); }

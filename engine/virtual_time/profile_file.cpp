@@ -178,7 +178,8 @@ MatrixProfile read_matrix(const Value& value) {
                   "wave_quantisation",
                   "power_limit_share",
                   "power_limit_flops"};
-  const Section s = section(value, keys);
+  const Keys of_fp8{"fp8_flops_per_s", "fp8_efficiency"};
+  const Section s = section(value, keys, of_fp8);
   text(s["source"]);
   MatrixProfile matrix{.peak_flops_per_s = read_peaks(s["peak_flops_per_s"]),
                        .cores = whole(s["cores"], kCount),
@@ -189,6 +190,14 @@ MatrixProfile read_matrix(const Value& value) {
                        .power_limit_share = number(s["power_limit_share"], kLoss),
                        .power_limit_flops = number(s["power_limit_flops"], kSize)};
   for (const Value& tile : list(s["tiles"], "tiles, as in - {m: 128, n: 128}")) matrix.tiles.push_back(read_tile(tile));
+  const Value *peak = s.given("fp8_flops_per_s"), *efficiency = s.given("fp8_efficiency");
+  if ((peak == nullptr) != (efficiency == nullptr)) {
+    (peak == nullptr ? efficiency : peak)->refuse("both of fp8_flops_per_s and fp8_efficiency, or neither");
+  }
+  if (peak != nullptr) {
+    matrix.fp8_flops_per_s = number(*peak, kRate);
+    matrix.fp8_efficiency = number(*efficiency, kShare);
+  }
   return matrix;
 }
 

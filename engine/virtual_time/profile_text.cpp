@@ -93,6 +93,10 @@ void write_matrix(Writer& w, const MatrixProfile& m, const std::string& source) 
   w.put("wave_quantisation", m.wave_quantisation);
   w.put("power_limit_share", m.power_limit_share);
   w.put("power_limit_flops", m.power_limit_flops);
+  if (m.fp8_flops_per_s > 0) {
+    w.put("fp8_flops_per_s", m.fp8_flops_per_s);
+    w.put("fp8_efficiency", m.fp8_efficiency);
+  }
   w.source(source);
 }
 

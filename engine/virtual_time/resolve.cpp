@@ -156,7 +156,7 @@ class Simulation {
 
   void join_meeting(RankStream at, const device::Entry& entry);
   std::int32_t meeting_for(RankStream at, const device::Entry& entry);
-  const CollectiveTime& time_of(std::int32_t group, const device::Entry& entry);
+  const CollectiveTime& time_of(std::int32_t group, RankStream at, const device::Entry& entry);
   void check_alike(const CollectiveInstance& meeting, RankStream at, const device::Entry& entry) const;
   void begin_meeting(std::int32_t m);
   void end_meeting(std::int32_t m);
@@ -403,14 +403,14 @@ std::int32_t Simulation::meeting_for(RankStream at, const device::Entry& entry) 
     check_alike(meeting, at, entry);
     if (entry.bytes > meeting.bytes) {  // of members that differ, the one with most bytes gives the time
       meeting.bytes = entry.bytes;
-      meeting.task.remaining_ns = static_cast<double>(time_of(g, entry).time_ns);
+      meeting.task.remaining_ns = static_cast<double>(time_of(g, at, entry).time_ns);
     }
     return order.meetings[turn];
   }
   const Group& group = groups_[static_cast<std::size_t>(g)];
   require(group.present > 0, "rank {} is in a collective of ranks {} and is none of them", rank(at.rank).times.rank,
           fmt::join(group.ranks, ","));
-  const CollectiveTime& time = time_of(g, entry);
+  const CollectiveTime& time = time_of(g, at, entry);
   CollectiveInstance meeting{
       {}, g, 0, members_.size(), entry.collective, entry.bytes, time.levels, time.compute_slowdown};
   meeting.task.remaining_ns = static_cast<double>(time.time_ns);
@@ -420,11 +420,13 @@ std::int32_t Simulation::meeting_for(RankStream at, const device::Entry& entry) 
   return order.meetings.back();
 }
 
-const CollectiveTime& Simulation::time_of(std::int32_t group, const device::Entry& entry) {
-  const auto [time, fresh] = collective_times_.try_emplace({group, entry.collective, entry.bytes});
+const CollectiveTime& Simulation::time_of(std::int32_t group, RankStream at, const device::Entry& entry) {
+  const device::Recording& recording = *ranks_[static_cast<std::size_t>(at.rank)].recording;
+  const std::int64_t bytes = model_.carried_bytes(entry.collective, entry.bytes, recording.text(entry.subject));
+  const auto [time, fresh] = collective_times_.try_emplace({group, entry.collective, bytes});
   if (fresh) {
     const GroupShape& shape = groups_[static_cast<std::size_t>(group)].shape;
-    time->second = model_.collective(entry.collective, entry.bytes, shape);
+    time->second = model_.collective(entry.collective, bytes, shape);
   }
   return time->second;
 }

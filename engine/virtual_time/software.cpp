@@ -122,6 +122,7 @@ HardwareProfile with_software(HardwareProfile profile, const Software& own, cons
   const double forward = to.attention_forward / from.attention_forward;
   const double backward = to.attention_backward / from.attention_backward;
   profile.matrix.efficiency *= matrix;
+  profile.matrix.fp8_efficiency *= matrix;
   profile.attention.forward.efficiency *= forward;
   profile.attention.backward.efficiency *= backward;
   for (ProductPoint& point : profile.measured.products) scale_time(point.time_ns, matrix);

@@ -102,6 +102,7 @@ std::int64_t TimeModel::work_ns(std::string_view kernel, const device::Cost& cos
     case device::Unit::kMatrix:
     case device::Unit::kAttention:
       if (cost.flops <= 0) return rounded(launch + passes);
+      if (profile_.fp8 && profile_.fp8->multiplies(kernel, cost)) return rounded(launch + fp8_ns(kernel, cost));
       return rounded(launch + std::max(formula_ns(cost) * correction(kernel, cost), passes));
     case device::Unit::kHostLink:
       return rounded(host_link_ns(cost));
@@ -174,6 +175,15 @@ double TimeModel::matrix_ns(const device::Cost& cost) const {
   return kNsPerS * cost.flops / (peak(cost.dtype) * efficiency);
 }
 
+double TimeModel::fp8_ns(std::string_view kernel, const device::Cost& cost) const {
+  const MatrixProfile& matrix = profile_.matrix;
+  const double faster = matrix.fp8_flops_per_s * matrix.fp8_efficiency / (peak(cost.dtype) * matrix.efficiency);
+  const double product = matrix_ns(cost) * correction(kernel, cost) / faster;
+  const double casts = profile_.fp8->cast_bytes(kernel, cost);
+  const double launch = casts > 0 ? static_cast<double>(profile_.launch.kernel_launch_ns) : 0;
+  return product + stream_ns("cast", casts) + launch;
+}
+
 double TimeModel::attention_ns(const device::Cost& cost) const {
   const bool backward = cost.work == device::WorkKind::kAttentionBackward;
   const AttentionCurve& curve = backward ? profile_.attention.backward : profile_.attention.forward;
@@ -217,6 +227,13 @@ GroupShape TimeModel::shape_of(std::span<const int> ranks) const {
     inner_devices = level.devices;
   }
   return shape;
+}
+
+std::int64_t TimeModel::carried_bytes(device::CollectiveKind kind, std::int64_t bytes, std::string_view subject) const {
+  if (!profile_.fp8 || kind != device::CollectiveKind::kAllGather) return bytes;
+  const auto share = profile_.fp8->gathered.find(subject);
+  if (share == profile_.fp8->gathered.end()) return bytes;
+  return std::llround(static_cast<double>(bytes) * share->second);
 }
 
 namespace {

@@ -3,6 +3,8 @@
 //   element-wise, copies  max(bytes / (bandwidth * streaming * relative rate), flops / rate) + ramp + launch
 //   matrix products       max(flops / (peak * eff(m, n, k)), bytes as above) + launch; eff is the best over the tiles
 //                         of efficiency * waves * k / (k + k_half) * reuse / (reuse + half) * power limit
+//   FP8 products          those that profile.fp8 has (fp8.h): flops / (fp8 peak * eff * fp8 efficiency / efficiency), with
+//                         the same correction, + their casts as streamed bytes and a launch
 //   attention             flops / (peak * efficiency * s / (s + s_half) * d / (d + d_half) * w / (w + w_half)) +
 //                         launch; waves w = heads * ceil(queries / tile) / cores
 //   measured kernels      products and attention near the profile's measured points are corrected by them: times e to
@@ -83,6 +85,8 @@ class TimeModel {
   // `ranks`: world ranks, ascending.
   GroupShape shape_of(std::span<const int> ranks) const;
   CollectiveTime collective(device::CollectiveKind kind, std::int64_t bytes, const GroupShape& shape) const;
+  // Of those `bytes`, as many as the links carry: less for the gather of a group in FP8. `subject`: the entry's.
+  std::int64_t carried_bytes(device::CollectiveKind kind, std::int64_t bytes, std::string_view subject) const;
 
   // Share of the peak that a product reaches by the formula alone, without memory, launch and measured points.
   // The tiles of a batch of products fill the cores together; none is shared by two products.
@@ -92,6 +96,7 @@ class TimeModel {
   double stream_ns(std::string_view kernel, double bytes) const;
   double peak(DType dtype) const;
   double matrix_ns(const device::Cost& cost) const;
+  double fp8_ns(std::string_view kernel, const device::Cost& cost) const;
   double attention_ns(const device::Cost& cost) const;
   // The time by the formula alone.
   double formula_ns(const device::Cost& cost) const;

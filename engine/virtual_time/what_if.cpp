@@ -48,6 +48,7 @@ constexpr std::array<Row, 12> kRows{{
     {"matrix", "peak of matrix products and attention, in every dtype",
      [](HardwareProfile& p, double x) {
        for (auto& [dtype, peak] : p.matrix.peak_flops_per_s) scale(peak, x);
+       scale(p.matrix.fp8_flops_per_s, x);
        scale_points(p.measured, true, x);
      }},
     {"attention", "share of that peak that attention reaches",

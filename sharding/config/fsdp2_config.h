@@ -96,6 +96,13 @@ struct Fsdp2Config {
   ReshardAfterForward reshard_after_forward = true;
   // The same for the root's group. Default none: as reshard_after_forward. A key of our own.
   std::optional<ReshardAfterForward> root_reshard_after_forward;
+  // False keeps the gathered parameters after backward for the next micro-batch of a step; after the last one they are
+  // freed. With reshard_after_forward: false they are gathered once a step. Default true. A key of our own, with the name
+  // of PyTorch's switch.
+  bool reshard_after_backward = true;
+  // False reduces gradients in the last micro-batch of a step alone; until then each rank adds up whole, unsharded
+  // gradients. Default true. A key of our own, with accelerate's name.
+  bool sync_each_batch = true;
 
   // Shards, gradients and optimizer state stay in host memory. Needs no CPU backend of the collectives (the guide's
   // --distributed-backend npu:hccl,cpu:gloo): every group here reduces host memory too. Default false.

@@ -187,6 +187,8 @@ constexpr std::array kKeys = {
                 [](const E& e) { return std::vector{e.layout.reshard_after_forward.text()}; }),
     with_effect(row<&C::root_reshard_after_forward, read_optional_reshard>("root_reshard_after_forward"),
                 [](const E& e) { return std::vector{e.layout.root_reshard_after_forward.text()}; }),
+    row<&C::reshard_after_backward, read_bool>("reshard_after_backward"),
+    row<&C::sync_each_batch, read_bool>("sync_each_batch"),
     row<&C::offload_to_cpu, read_bool>("offload_to_cpu"),
     row<&C::pin_memory, read_bool>("pin_memory"),
     list_row<&C::activation_offload_modules, read_optional_patterns>("activation_offload_modules",

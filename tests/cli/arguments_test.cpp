@@ -266,6 +266,24 @@ TEST(PlanArguments, WhatASearchLooksForIsNotGivenBesideIt) {
             "--sweep and --fit are both given, and each is a search of its own; remove one of them");
 }
 
+TEST(PlanArguments, Fp8IsOfAPlanAlone) {
+  const PlanArguments a = plan({"--fp8-recipe", "rowwise", "--fp8-param-gather"});
+  EXPECT_EQ(a.fp8_recipe, "rowwise");
+  EXPECT_TRUE(a.fp8_param_gather);
+  EXPECT_EQ(plan({}).fp8_recipe, std::nullopt);
+  EXPECT_EQ(plan_refusal({"--fp8-recipe", "mxfp8"}), "--fp8-recipe is mxfp8; use tensorwise, rowwise, delayed");
+  EXPECT_EQ(plan_refusal({"--fp8-param-gather"}),
+            "--fp8-param-gather is given without --fp8-recipe; add --fp8-recipe tensorwise, or remove it");
+  EXPECT_EQ(plan_refusal({"--sweep", "--fp8-recipe", "rowwise", "--write-config", "f.yaml"}),
+            "--write-config is f.yaml, but --fp8-recipe rowwise plans products in FP8, which training does not have; "
+            "remove one of them");
+  EXPECT_EQ(refusal(with_model_and_data({"--fp8-recipe", "rowwise"})),
+            "--fp8-recipe multiplies in FP8, which is planned and not computed; give it to plan, or remove it");
+  EXPECT_EQ(refusal(with_model_and_data({"--fp8-format", "hybrid"})),
+            "--fp8-format multiplies in FP8, which is planned and not computed; plan with --fp8-recipe tensorwise, or "
+            "remove it");
+}
+
 TEST(PlanArguments, TheWorldIsWholeLaunches) {
   EXPECT_EQ(plan({"--world-size", "16", "--nproc-per-node", "8"}).train.launch.ranks, 16);
   EXPECT_EQ(plan({"--nproc-per-node", "8"}).train.launch.ranks, 8);

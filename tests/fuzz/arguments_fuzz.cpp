@@ -2,11 +2,7 @@
 #include <vector>
 
 #include "engine/cli/words/arguments.h"
-#include "engine/data/token_batches.h"
 #include "tests/fuzz/fuzz.h"
-
-// The samples of data sets are not counted here: the fuzzer has none.
-std::int64_t loom::data::epoch_samples(const DataOptions&, std::int64_t) { return 1000; }
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace loom;

@@ -79,6 +79,13 @@ INSTANTIATE_TEST_SUITE_P(
     OfAxes, Volume,
     ::testing::Values(
         Case{"Fsdp", kShards, {"dp_shard"}}, Case{"Zero2", kShards + "reshard_after_forward: false\n", {"dp_shard"}},
+        Case{"GatheredOnce", kShards + "reshard_after_forward: false\nreshard_after_backward: false\n", {"dp_shard"}},
+        Case{"KeptAfterBackward", kShards + "reshard_after_backward: false\n", {"dp_shard"}},
+        Case{"ReducedOnce", kShards + "sync_each_batch: false\n", {"dp_shard"}},
+        Case{"ReducedOnceInCopies", "sharding_size: 2\nsync_each_batch: false\n", {"dp_shard", "dp_replicate"}},
+        Case{"ReducedOnceWithExperts",
+             kShards + kSharedExperts + "sync_each_batch: false\nreshard_after_backward: false\n",
+             {"dp_shard", "efsdp", "ep"}},
         Case{"Node", kShards + "reshard_after_forward: 2\n", {"dp_shard", "post_forward"}},
         Case{"Bf16", kShards + "param_dtype: bf16\nreduce_dtype: fp32\n", {"dp_shard"}},
         Case{"Hsdp", "sharding_size: 2\n", {"dp_shard", "dp_replicate"}},

@@ -214,6 +214,8 @@ TEST(Fsdp2Keys, ValuesAreWrittenAsTheyAreRead) {
                                                      {"colwise_parallel", "[\"layers.{*}.q_proj\"]"},
                                                      {"rowwise_parallel", "[\"layers.{*}.o_proj\"]"},
                                                      {"root_reshard_after_forward", "2"},
+                                                     {"reshard_after_backward", "false"},
+                                                     {"sync_each_batch", "false"},
                                                      {"prefetch_order", "list"},
                                                      {"recompute_children", "true"},
                                                      {"hook_modules", "[\"layers.{*}\"]"},
@@ -466,7 +468,7 @@ INSTANTIATE_TEST_SUITE_P(
             "f.yaml:1:1: unknown key 'precision'; the keys are sharding_size, param_dtype, reduce_dtype, output_dtype, "
             "cast_forward_inputs, sub_modules_to_wrap, hook_modules, pregather, ignored_modules, recompute_modules, use_reentrant, "
             "recompute_keep, recompute_every, recompute_children, "
-            "reshard_after_forward, root_reshard_after_forward, offload_to_cpu, pin_memory, activation_offload_modules, num_to_forward_prefetch, "
+            "reshard_after_forward, root_reshard_after_forward, reshard_after_backward, sync_each_batch, offload_to_cpu, pin_memory, activation_offload_modules, num_to_forward_prefetch, "
             "num_to_backward_prefetch, prefetch_order, chunk_mbs_modules, chunk_mbs, chunk_arg_indexs, chunk_kwarg_names, "
             "align_fsdp_param_groups, expert_parallel_size, reshard_local_experts, moe_modules, "
             "moe_token_dispatcher_type, moe_shared_expert_overlap, ulysses_parallel_size, "

@@ -89,6 +89,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Key{"recompute_modules", "[layers.2]"}, Key{"use_reentrant", "false"},
                       Key{"recompute_keep", "selected_ops"}, Key{"recompute_every", "2"},
                       Key{"reshard_after_forward", "false"}, Key{"root_reshard_after_forward", "false"},
+                      Key{"reshard_after_backward", "false"}, Key{"sync_each_batch", "false"},
                       Key{"offload_to_cpu", "true"}, Key{"pin_memory", "true"},
                       Key{"activation_offload_modules", "[layers.2]"}, Key{"num_to_forward_prefetch", "1"},
                       Key{"num_to_backward_prefetch", "2"}, Key{"prefetch_order", "list"},

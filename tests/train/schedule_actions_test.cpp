@@ -27,7 +27,12 @@ std::string refused(const std::string& text, std::int64_t micro_batches) {
 TEST(Accumulation, TakesOneMicroBatchAfterAnother) {
   EXPECT_EQ(to_text(accumulation(1)), "F0 L0 B0 R0");
   EXPECT_EQ(to_text(accumulation(3)), "F0 L0 B0 R0 F1 L1 B1 R1 F2 L2 B2 R2");
-  for (const std::int64_t count : {1, 2, 64}) EXPECT_NO_THROW(check_complete(accumulation(count), count));
+  EXPECT_EQ(to_text(accumulation(1, false)), "F0 L0 B0 R0");
+  EXPECT_EQ(to_text(accumulation(3, false)), "F0 L0 B0 F1 L1 B1 F2 L2 B2 R2");
+  for (const std::int64_t count : {1, 2, 64}) {
+    EXPECT_NO_THROW(check_complete(accumulation(count), count));
+    EXPECT_NO_THROW(check_complete(accumulation(count, false), count));
+  }
 }
 
 TEST(Actions, MayInterleaveMicroBatchesAndReduceTheLastAlone) {

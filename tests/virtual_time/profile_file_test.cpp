@@ -156,6 +156,15 @@ TEST(ProfileFile, ACommunicatorIsSmallerThanTheDevice) {
       ThrowsMessage<ConfigError>(StrEq("toy.yaml:8:41: memory.communicator.library is mpi; use one of nccl, hccl")));
 }
 
+TEST(ProfileFile, ProductsInFp8AreOptional) {
+  EXPECT_EQ(parse_profile(kGood, "toy.yaml").matrix.fp8_flops_per_s, 0);
+  std::string text(kGood);
+  text.replace(text.find("  cores: 4"), 10, "  cores: 4\n  fp8_flops_per_s: 8e9\n  fp8_efficiency: 0.5");
+  const HardwareProfile p = parse_profile(text, "toy.yaml");
+  EXPECT_EQ(p.matrix.fp8_flops_per_s, 8e9);
+  EXPECT_EQ(p.matrix.fp8_efficiency, 0.5);
+}
+
 TEST(ProfileFile, EveryFigureArrives) {
   const HardwareProfile p = parse_profile(kGood, "toy.yaml");
   EXPECT_EQ(p.name, "toy");
@@ -226,7 +235,10 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"  cores: 4", "  sockets_of_the_board: 4",
             "toy.yaml:16:3: unknown key 'matrix.sockets_of_the_board'; the keys here are source, peak_flops_per_s, "
             "cores, "
-            "tiles, efficiency, half_rate_k, half_rate_tile, wave_quantisation, power_limit_share, power_limit_flops"},
+            "tiles, efficiency, half_rate_k, half_rate_tile, wave_quantisation, power_limit_share, power_limit_flops, "
+            "fp8_flops_per_s, fp8_efficiency"},
+        Bad{"  cores: 4", "  cores: 4\n  fp8_flops_per_s: 8e9",
+            "toy.yaml:17:20: matrix.fp8_flops_per_s is 8e9; use both of fp8_flops_per_s and fp8_efficiency, or neither"},
         Bad{"host_link:", "hostlink:", "toy.yaml:70:1: unknown key 'hostlink'; did you mean host_link?"},
         Bad{"  cores: 4\n", "", "toy.yaml:13:1: matrix has no cores; every figure is required, there are no defaults"},
         Bad{"name: toy\n", "", "toy.yaml: the profile has no name; every figure is required, there are no defaults"},

@@ -63,7 +63,7 @@ TEST(WhatIf, ScalesNoOtherFigures) {
                                                                {"host", 2},
                                                                {"host_memory", 1},
                                                                {"host_link", 4},
-                                                               {"matrix", 1 + all_points},
+                                                               {"matrix", 2 + all_points},
                                                                {"attention", 2 + points}};
   ASSERT_EQ(lines.size() + 1, what_if_names().size());  // and links.LEVEL
   for (const auto& [name, count] : lines) EXPECT_EQ(changed_lines(h200(), with(name + "=2")), count) << name;

@@ -2,16 +2,15 @@
 
 #include <nlohmann/json.hpp>
 
+#include "engine/cli/commands/planned_device.h"
 #include "engine/cli/exit_status.h"
 #include "engine/cli/flags_without_effect.h"
 #include "engine/cli/outputs.h"
-#include "engine/cli/plan_profile.h"
 #include "engine/cli/words/model_flags.h"
 #include "engine/core/wrapped.h"
 #include "engine/io/atomic_file.h"
 #include "engine/plan/expert_load.h"
 #include "engine/plan/plan_compare.h"
-#include "engine/plan/plan_software.h"
 
 namespace loom::cli {
 namespace {
@@ -19,8 +18,7 @@ namespace {
 plan::NamedEstimate planned(const PlanArguments& given, const std::string& file,
                             const train::PretrainCallbacks& callbacks) {
   PlanArguments arguments = given;
-  const virtual_time::HardwareProfile profile = virtual_time::scaled(
-      plan::with_software(plan_profile(given.device), given.software, arguments.train.kernels), given.what_if);
+  const virtual_time::HardwareProfile profile = planned_device(given, arguments).profile;
   if (given.expert_load) arguments.train.parallel.expert_load = plan::read_expert_load(*given.expert_load);
   plan::PlanSearch search(arguments.train, callbacks, profile, {given.micro_batch_size, given.global_batch_size});
   plan::NamedEstimate named{.name = file, .checked = search.check()};

@@ -9,9 +9,9 @@
 
 #include "engine/cli/adaptive_run.h"
 #include "engine/cli/commands/chosen_config.h"
+#include "engine/cli/commands/planned_device.h"
 #include "engine/cli/flags_without_effect.h"
 #include "engine/cli/outputs.h"
-#include "engine/cli/plan_profile.h"
 #include "engine/cli/words/model_flags.h"
 #include "engine/core/error.h"
 #include "engine/core/wrapped.h"
@@ -23,7 +23,6 @@
 #include "engine/plan/plan_compare.h"
 #include "engine/plan/plan_output.h"
 #include "engine/plan/plan_search.h"
-#include "engine/plan/plan_software.h"
 #include "engine/plan/plan_trace.h"
 #include "engine/plan/smart_swap.h"
 #include "engine/virtual_time/find_profile.h"
@@ -215,9 +214,7 @@ int run_plan(const PlanArguments& given, const train::PretrainCallbacks& callbac
     for (const std::string& line : lines) output.say(line + "\n");
   }
   warn_of_flags(given.train.written.without_effect);
-  const virtual_time::HardwareProfile as_it_is =
-      plan::with_software(plan_profile(given.device), given.software, arguments.train.kernels);
-  const virtual_time::HardwareProfile profile = virtual_time::scaled(as_it_is, given.what_if);
+  const auto [as_it_is, profile] = planned_device(given, arguments);
   if (!given.what_if.empty()) chosen.what_if = plan::WhatIfEstimate{.scaled = given.what_if, .figures = {}};
   open_outputs(given);
   if (given.expert_load) arguments.train.parallel.expert_load = plan::read_expert_load(*given.expert_load);

@@ -11,10 +11,12 @@
 #include "engine/cli/words/swap_checks.h"
 #include "engine/config/share_folder.h"
 #include "engine/core/rounding.h"
+#include "engine/core/shown_text.h"
 #include "engine/job/foreign.h"
 #include "engine/job/rules.h"
 #include "engine/objective/stage.h"
 #include "engine/train/parameter_rules.h"
+#include "engine/virtual_time/fp8.h"
 #include "models/hub/model_source.h"
 
 namespace loom::cli {
@@ -181,6 +183,16 @@ void refuse_what_is_searched(const Command& app, const std::string& search, cons
   config_error("--fit {} searches {}, but {} is {}; remove one of them", search, what, flag, app.text_of(flag));
 }
 
+void check_fp8(const PlanArguments& a) {
+  if (a.fp8_param_gather && !a.fp8_recipe) {
+    config_error("--fp8-param-gather is given without --fp8-recipe; add --fp8-recipe tensorwise, or remove it");
+  }
+  if (!a.fp8_recipe || virtual_time::find_fp8_recipe(*a.fp8_recipe) != nullptr) return;
+  std::vector<std::string_view> names;
+  for (const virtual_time::Fp8Recipe& recipe : virtual_time::fp8_recipes()) names.push_back(recipe.name);
+  config_error("--fp8-recipe is {}; use {}", shown_text(*a.fp8_recipe), fmt::join(names, ", "));
+}
+
 void check_write_config(const Command& app, const PlanArguments& a) {
   const bool searches = a.sweep || a.fit != PlanArguments::Fit::kNothing;
   if (given(app, "--row") && (!a.sweep || !a.write_config)) {
@@ -193,6 +205,12 @@ void check_write_config(const Command& app, const PlanArguments& a) {
         "--write-config is {}, but --software {} plans with the kernels of that release, which training does not have; "
         "remove one of them",
         a.write_config->string(), *a.software);
+  }
+  if (a.fp8_recipe) {
+    config_error(
+        "--write-config is {}, but --fp8-recipe {} plans products in FP8, which training does not have; remove one of "
+        "them",
+        a.write_config->string(), *a.fp8_recipe);
   }
   if (!searches) {
     config_error("--write-config is {}, which gets what a search chose; add --sweep or --fit, or remove it",
@@ -340,6 +358,7 @@ void settle_search(const Command& app, PlanArguments& a) {
       refuse_what_is_searched(app, "world-size", "the number of devices", flag);
     }
   }
+  check_fp8(a);
   check_write_config(app, a);
   if (given(app, "--micro-batch-size")) a.micro_batch_size = a.train.schedule.micro_batch_size;
   if (given(app, "--global-batch-size")) a.global_batch_size = a.train.schedule.global_batch_size;

@@ -46,6 +46,8 @@ struct PlanArguments {
   job::Job train;                                    // ranks: --world-size; data and outputs of training are not used
   std::string device = "h200";                       // a profile: a file, or the name of one in configs/devices
   std::optional<std::string> software;               // a file, or a name in configs/software; none: the profile's
+  std::optional<std::string> fp8_recipe;             // of linear layers (virtual_time/fp8.h); none: 16 bits
+  bool fp8_param_gather = false;                     // their weights are gathered in FP8
   std::optional<std::filesystem::path> json;         // the file for the plan as JSON; "-": standard output, alone
   std::optional<std::filesystem::path> trace;        // the file for the step's virtual time, for Perfetto
   std::optional<std::filesystem::path> expert_load;  // a file (plan/expert_load.h); none: balanced

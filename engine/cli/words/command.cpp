@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <fmt/core.h>
 #include <limits>
+#include <set>
 #include <sstream>
 #include <stdexcept>
 #include <utility>
@@ -93,23 +94,71 @@ SeenFlag seen(const CLI::Option& option) {
 
 }  // namespace
 
+// An App whose options know each other by a set of names: CLI11 compares a new option with every earlier one, which takes
+// most of the start of a command with hundreds of flags.
+class FlagTable final : public CLI::App {
+ public:
+  FlagTable(const std::string& about, const std::string& name) : CLI::App(about, name) { keep_names(*options_.back()); }
+
+  // `add` adds one option to this App. CLI::OptionAlreadyAdded for a name that an earlier one has.
+  template <typename Add>
+  CLI::Option* add(const Add& add) {
+    std::vector<CLI::Option_p> earlier = std::exchange(options_, {});
+    CLI::Option* option = nullptr;
+    try {
+      option = add();
+      keep_names(*option);
+    } catch (...) {
+      options_ = std::move(earlier);
+      throw;
+    }
+    earlier.push_back(std::move(options_.back()));
+    options_ = std::move(earlier);
+    return option;
+  }
+
+  void remove(CLI::Option* option) {
+    for (const std::string& name : names_of(*option)) names_.erase(name);
+    remove_option(option);
+  }
+
+  bool has(const std::string& name) const { return names_.contains(name); }
+
+ private:
+  static std::vector<std::string> names_of(const CLI::Option& option) {
+    std::vector<std::string> names;
+    for (const std::string& name : option.get_snames()) names.push_back("-" + name);
+    for (const std::string& name : option.get_lnames()) names.push_back("--" + name);
+    if (names.empty()) names.push_back(option.get_name());
+    return names;
+  }
+
+  void keep_names(const CLI::Option& option) {
+    const std::vector<std::string> names = names_of(option);
+    for (const std::string& name : names) {
+      if (names_.contains(name)) throw CLI::OptionAlreadyAdded("added option matched existing option name: " + name);
+    }
+    names_.insert(names.begin(), names.end());
+  }
+
+  std::set<std::string> names_;
+};
+
 struct Command::Parser {
-  Parser(std::unique_ptr<CLI::App> uppermost, CLI::App& app, std::shared_ptr<bool> all)
-      : own(std::move(uppermost)), app(app), all_flags(std::move(all)) {
+  Parser(std::shared_ptr<FlagTable> table, std::shared_ptr<bool> all)
+      : own(std::move(table)), app(*own), all_flags(std::move(all)) {
     app.formatter(std::make_shared<HelpFormatter>(common, *all_flags));
     app.allow_extras();
   }
 
-  std::unique_ptr<CLI::App> own;  // of the uppermost command; those below belong to it
-  CLI::App& app;
+  const std::shared_ptr<FlagTable> own;
+  FlagTable& app;
   CommonFlags common;
   std::shared_ptr<bool> all_flags;  // whether the help shows all; of all commands
 };
 
 Command::Command(const std::string& about, const std::string& name) : name_(name) {
-  auto app = std::make_unique<CLI::App>(about, name);
-  CLI::App& reference = *app;
-  parser_ = std::make_unique<Parser>(std::move(app), reference, std::make_shared<bool>(false));
+  parser_ = std::make_unique<Parser>(std::make_shared<FlagTable>(about, name), std::make_shared<bool>(false));
 }
 
 Command::Command(std::unique_ptr<Parser> parser, const Command* parent)
@@ -118,9 +167,9 @@ Command::Command(std::unique_ptr<Parser> parser, const Command* parent)
 Command::~Command() = default;
 
 Command& Command::add_command(const std::string& name, const std::string& about) {
-  CLI::App& app = *parser_->app.add_subcommand(name, about);
-  below_.push_back(
-      std::unique_ptr<Command>(new Command(std::make_unique<Parser>(nullptr, app, parser_->all_flags), this)));
+  const auto table = std::make_shared<FlagTable>(about, name);
+  parser_->app.add_subcommand(table);
+  below_.push_back(std::unique_ptr<Command>(new Command(std::make_unique<Parser>(table, parser_->all_flags), this)));
   return *below_.back();
 }
 
@@ -142,7 +191,7 @@ void Command::add_option(const NewFlag& flag) {
     }
     return true;
   };
-  CLI::Option* option = parser_->app.add_option(flag.names, take, flag.about);
+  CLI::Option* option = parser_->app.add([&] { return parser_->app.add_option(flag.names, take, flag.about); });
   option->type_name(flag.type)->default_str(flag.default_text)->group(flag.group);
   option->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   if (flag.least == flag.most)
@@ -155,8 +204,9 @@ void Command::add_option(const NewFlag& flag) {
 
 void Command::add_toggle(const NewFlag& flag, const std::function<void(bool)>& take) {
   try {
-    CLI::Option* option = parser_->app.add_flag_function(
-        flag.names, [take](std::int64_t count) { take(count > 0); }, flag.about);
+    const auto count_up = [take](std::int64_t count) { take(count > 0); };
+    CLI::Option* option =
+        parser_->app.add([&] { return parser_->app.add_flag_function(flag.names, count_up, flag.about); });
     option->disable_flag_override()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)->group(flag.group);
     if (!flag.common.empty()) parser_->common.emplace_back(flag.common, option);
   } catch (const CLI::ConstructionError& error) {
@@ -166,7 +216,7 @@ void Command::add_toggle(const NewFlag& flag, const std::function<void(bool)>& t
 
 void Command::remove_hidden(const std::string& name) {
   CLI::Option* option = parser_->app.get_option_no_throw(name);
-  if (option != nullptr && option->get_group().empty()) parser_->app.remove_option(option);
+  if (option != nullptr && option->get_group().empty()) parser_->app.remove(option);
 }
 
 void Command::set_footer(const std::string& text) { parser_->app.footer(text); }
@@ -184,7 +234,7 @@ std::vector<const Command*> Command::commands() const {
   return commands;
 }
 
-bool Command::has(const std::string& flag) const { return parser_->app.get_option_no_throw(flag) != nullptr; }
+bool Command::has(const std::string& flag) const { return parser_->app.has(flag); }
 
 bool Command::has_short_help() const { return !parser_->common.empty(); }
 

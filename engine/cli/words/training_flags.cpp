@@ -74,6 +74,9 @@ void add_plan(Flags& flags, PlanArguments& a, int& world_size) {
                 a.what_if.clear();
                 for (const std::string& word : words) a.what_if.push_back(virtual_time::read_what_if(word));
               });
+  flags.text("--fp8-recipe", "NAME", a.fp8_recipe,
+             "Plan linear layers in FP8: tensorwise, rowwise or delayed; training has no FP8");
+  flags.toggle("--fp8-param-gather", a.fp8_param_gather, "Plan gathers of their weights in FP8");
   flags.texts("--compare", "FILE", a.compare,
               "Plan with each of two files, fsdp2_config.yaml or of another dialect, and show both side by side");
   flags.optional_real("--tokens", a.tokens, from_one_to_1e18, "a number of tokens from 1 to 1e18",

@@ -1,5 +1,6 @@
 #include "engine/train/schedule/actions.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 #include <optional>
 #include <utility>
@@ -56,12 +57,13 @@ class Progress {
 
 }  // namespace
 
-std::vector<Action> accumulation(std::int64_t micro_batches) {
+std::vector<Action> accumulation(std::int64_t micro_batches, bool reduces_each) {
   std::vector<Action> actions;
   for (std::int64_t i = 0; i < micro_batches; ++i) {
     for (const ActionKind kind :
          {ActionKind::kForward, ActionKind::kReadLoss, ActionKind::kBackward, ActionKind::kReduce}) {
-      actions.push_back({kind, i});
+      const bool is_left_out = kind == ActionKind::kReduce && !reduces_each && i + 1 < micro_batches;
+      if (!is_left_out) actions.push_back({kind, i});
     }
   }
   return actions;
@@ -85,6 +87,10 @@ void check_complete(std::span<const Action> actions, std::int64_t micro_batches)
 
 bool is_reduced(std::span<const Action> actions, std::size_t index) {
   return index + 1 < actions.size() && actions[index + 1] == Action{ActionKind::kReduce, actions[index].micro_batch};
+}
+
+bool is_last_backward(std::span<const Action> actions, std::size_t index) {
+  return std::ranges::find(actions.subspan(index + 1), ActionKind::kBackward, &Action::kind) == actions.end();
 }
 
 }  // namespace loom::train

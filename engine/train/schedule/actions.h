@@ -31,8 +31,8 @@ struct Action {
   bool operator==(const Action&) const = default;
 };
 
-// One micro-batch after another, each reduced.
-std::vector<Action> accumulation(std::int64_t micro_batches);
+// One micro-batch after another, each reduced, or the last one alone.
+std::vector<Action> accumulation(std::int64_t micro_batches, bool reduces_each = true);
 
 std::string to_text(std::span<const Action> actions);
 
@@ -41,5 +41,8 @@ void check_complete(std::span<const Action> actions, std::int64_t micro_batches)
 
 // Whether the gradients of the backward at `index` are reduced with it.
 bool is_reduced(std::span<const Action> actions, std::size_t index);
+
+// Whether no backward follows that at `index`.
+bool is_last_backward(std::span<const Action> actions, std::size_t index);
 
 }  // namespace loom::train
