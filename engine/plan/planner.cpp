@@ -291,7 +291,8 @@ void describe_job(StepEstimate& plan, const train::TrainSections& arguments, con
   plan.device = profile.name;
   plan.software = profile.software;
   if (profile.fp8) {
-    plan.software += fmt::format(", FP8 {}{}", profile.fp8->recipe.name, profile.fp8->gathers ? " with its gathers" : "");
+    plan.software +=
+        fmt::format(", FP8 {}{}", profile.fp8->recipe.name, profile.fp8->gathers ? " with its gathers" : "");
   }
   plan.world = arguments.launch.ranks;
   plan.micro_batch = arguments.schedule.micro_batch_size;

@@ -1,11 +1,12 @@
 // Promise: a plan in FP8 is faster by its products, leaves memory as it is, gathers half of what is cast before a gather,
 //          and is refused for a device without FP8.
 // World:   rank 0 of 16 H200; two layers of Llama 3's 8B in bf16; FSDP alone, or 8 ranks that share matrices.
+#include "engine/plan/plan_fp8.h"
+
 #include <gmock/gmock.h>
 
 #include "engine/cli/hub_callbacks.h"
 #include "engine/core/error.h"
-#include "engine/plan/plan_fp8.h"
 #include "engine/plan/planner.h"
 #include "tests/plan/small_plan.h"
 #include "tests/support/files.h"
@@ -23,11 +24,11 @@ StepEstimate planned(const std::string& keys, const std::optional<std::string>& 
       "model_type: llama\nvocab_size: 128256\nhidden_size: 4096\nintermediate_size: 14336\nnum_hidden_layers: 2\n"
       "num_attention_heads: 32\nnum_key_value_heads: 8\nmax_position_embeddings: 8192\nrms_norm_eps: 1.0e-5\n"
       "rope_theta: 500000.0\ntie_word_embeddings: false\n");
-  a.parallel.fsdp2_config_path = test::write_file(
-      folder / "sharding.yaml",
-      "sharding_size: auto\nsub_modules_to_wrap: [model.embed_tokens, \"model.layers.{*}\", lm_head]\n"
-      "param_dtype: bf16\nreduce_dtype: fp32\n" +
-          keys);
+  a.parallel.fsdp2_config_path =
+      test::write_file(folder / "sharding.yaml",
+                       "sharding_size: auto\nsub_modules_to_wrap: [model.embed_tokens, \"model.layers.{*}\", lm_head]\n"
+                       "param_dtype: bf16\nreduce_dtype: fp32\n" +
+                           keys);
   a.data.data_path = {test::write_file(folder / "text.txt", std::string(400'000, 'x'))};
   a.launch.ranks = kRanksOfAll;
   a.data.seq_length = 8192;

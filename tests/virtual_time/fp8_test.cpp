@@ -59,8 +59,8 @@ TEST(Fp8, SharesTheCastsOfOneTensor) {
   HardwareProfile shared = device();
   shared.fp8->casts[{kOutputs, kInputs}] = {.input = 0.25, .gradient = 0.5};
   const std::int64_t with_casts = kProduct + 2 * kLaunch;
-  EXPECT_EQ(times_of(shared), (Times{with_casts + 5 * kX / 4 + 5 * kW, with_casts + 5 * kDy / 2 + 5 * kW,
-                                     with_casts + 5 * kX / 4}));
+  EXPECT_EQ(times_of(shared),
+            (Times{with_casts + 5 * kX / 4 + 5 * kW, with_casts + 5 * kDy / 2 + 5 * kW, with_casts + 5 * kX / 4}));
 }
 
 TEST(Fp8, OfGatheredWeightsCastsThemBefore) {
@@ -80,10 +80,13 @@ TEST(Fp8, IsOfLinearLayersWhoseSizesDivideBySixteen) {
   eight_bits.fp8->wide = {256};
   sixteen_bits.fp8.reset();
   const TimeModel model(eight_bits), plain(sixteen_bits);
-  for (const auto& [kernel, cost] :
-       {std::pair{"matmul", product(32, 48, 64)}, {"linear", product(32, 40, 64)}, {"linear", product(24, 48, 64)},
-        {"linear", product(32, 48, 64, DType::kF32)}, {"linear", product(32, 256, 64)},
-        {"linear_dx", product(32, 64, 256)}, {"linear_dw", product(256, 64, 32)}}) {
+  for (const auto& [kernel, cost] : {std::pair{"matmul", product(32, 48, 64)},
+                                     {"linear", product(32, 40, 64)},
+                                     {"linear", product(24, 48, 64)},
+                                     {"linear", product(32, 48, 64, DType::kF32)},
+                                     {"linear", product(32, 256, 64)},
+                                     {"linear_dx", product(32, 64, 256)},
+                                     {"linear_dw", product(256, 64, 32)}}) {
     EXPECT_EQ(model.work_ns(kernel, cost), plain.work_ns(kernel, cost)) << kernel << " " << cost.n;
   }
   EXPECT_LT(model.work_ns("linear", product(320, 640, 1024)), plain.work_ns("linear", product(320, 640, 1024)));

@@ -42,6 +42,7 @@ void add_training(Command& command, Program program, job::Job& job) {
   }
   Flags flags(command);
   for (const job::Key& key : job::foreign_keys()) {
+    if (!key.is_in(program)) continue;
     flags.noted(key, [&job, &key](const std::string& value) { job.written.foreign.emplace_back(key.name(), value); });
   }
 }
