@@ -130,7 +130,8 @@ const Row kAccelerateRows[] = {
     unused("parallelism_config.*"),
 
     derived("deepspeed_config.deepspeed_config_file", "null", "the keys of that file"),
-    derived("deepspeed_config.zero_stage", "2", "sharding_size, reshard_after_forward"),
+    derived("deepspeed_config.zero_stage", "2",
+            "sharding_size, reshard_after_forward, reshard_after_backward, sync_each_batch"),
     derived("deepspeed_config.offload_optimizer_device", "none", "--optimizer"),
     derived("deepspeed_config.offload_param_device", "none", "offload_to_cpu"),
     derived("deepspeed_config.gradient_accumulation_steps", "1", "--global-batch-size"),

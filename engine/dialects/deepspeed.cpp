@@ -19,11 +19,13 @@ constexpr std::string_view kOwnPlan =
     "colwise_parallel and rowwise_parallel of fsdp2_config.yaml replace it";
 
 const Row kRows[] = {
-    derived("zero_optimization.stage", "0", "sharding_size, reshard_after_forward")
+    derived("zero_optimization.stage", "0",
+            "sharding_size, reshard_after_forward, reshard_after_backward, sync_each_batch")
         .written([](const Resolved& r) -> Said {
           if (r.config.sharding_size == 1) return "0";
           const Said reshard = boolean_text(r.config.reshard_after_forward.text());
-          return reshard == "false" ? Said("2") : Said("3");
+          if (reshard != "false") return "3";
+          return r.config.sync_each_batch ? "2" : "1";
         }),
     derived("zero_optimization.offload_param.device", "none", "offload_to_cpu"),
     derived("zero_optimization.offload_param.pin_memory", "false", "pin_memory"),
@@ -105,8 +107,10 @@ void derive_stage(Reading& r, std::string_view at, std::int64_t stage) {
   if (stage < 0 || stage > 3) return r.refuse(at, "use 0, 1, 2 or 3");
   r.set_key("sharding_size", stage == 0 ? "1" : "auto", at);
   r.set_key("reshard_after_forward", stage == 3 ? "true" : "false", at);
-  r.note(fmt::format("{} {}: read as the FSDP2 file that comes nearest; ZeRO's flat buckets add in another order{}", at,
-                     stage, stage == 1 ? ", and keep whole gradients" : ""));
+  if (stage == 1 || stage == 2) r.set_key("reshard_after_backward", "false", at);
+  if (stage == 1) r.set_key("sync_each_batch", "false", at);
+  r.note(fmt::format("{} {}: read as the FSDP2 file that comes nearest; ZeRO's flat buckets add in another order", at,
+                     stage));
 }
 
 void derive_offload(Reading& r, std::string_view parameters, std::string_view optimizer, std::int64_t stage) {

@@ -22,12 +22,13 @@ TEST(DeepSpeed, StagesAreTheirNearest) {
   const auto stage = [](int number) {
     const Translation file = zero(fmt::format("\"stage\": {}", number));
     EXPECT_THAT(file.notes, Contains(HasSubstr("read as the FSDP2 file that comes nearest")));
-    return key_in(file, "sharding_size") + " " + key_in(file, "reshard_after_forward");
+    return fmt::format("{} {} {} {}", key_in(file, "sharding_size"), key_in(file, "reshard_after_forward"),
+                       key_in(file, "reshard_after_backward"), key_in(file, "sync_each_batch"));
   };
-  EXPECT_EQ(stage(0), "1 false");
-  EXPECT_EQ(stage(1), "auto false");
-  EXPECT_EQ(stage(2), "auto false");
-  EXPECT_EQ(stage(3), "auto true");
+  EXPECT_EQ(stage(0), "1 false none none");
+  EXPECT_EQ(stage(1), "auto false false false") << "reduces gradients in the last micro-batch";
+  EXPECT_EQ(stage(2), "auto false false none");
+  EXPECT_EQ(stage(3), "auto true none none");
   EXPECT_EQ(key_in(zero("\"stage\": 3"), "sub_modules_to_wrap"), "[Qwen3DecoderLayer, model.embed_tokens]");
 }
 
