@@ -3,7 +3,7 @@
 #   release  optimised, all tests
 #   engine   optimised, without text, conversion and chat, the tests labelled unit
 #   debug    with assertions, all tests
-#   asan     address and undefined-behaviour sanitizers, the tests labelled unit, and every parser under libFuzzer
+#   asan     address and undefined-behaviour sanitizers, the tests labelled asan, and every parser under libFuzzer
 #   tsan     thread sanitizer, the tests labelled tsan
 set -euo pipefail
 cd "$(dirname "$0")/.."
