@@ -58,8 +58,8 @@ CastParts parts_of(nn::Module& model, virtual_time::Fp8Products& fp8) {
           {matrices.rowwise.begin(), matrices.rowwise.end()}};
 }
 
-// Adds up the shares of the layers right below a module. The last one reads what the others have led to; those before it
-// that have inputs of one width read one tensor.
+// Adds up the shares of the layers right below a module. The last one reads what the others have led to; those before
+// it that have inputs of one width read one tensor.
 class CastSums {
  public:
   CastSums(CastParts parts, const Boxes& boxes) : parts_(std::move(parts)), boxes_(boxes) {}

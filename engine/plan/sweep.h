@@ -14,8 +14,8 @@
 // Search    of the three best meshes: sharding (as in the survey) x recompute x reshard, each with 1, 2, 4, ... and
 //           about the most sequences that fit. Of each one's best configuration: the divisors of a node and all whole
 //           nodes as sharding sizes; with its micro-batch, where a step has several, parameters gathered or gradients
-//           reduced once a step (reshard_after_backward, sync_each_batch), and prefetch 0, 1, 2. Of the three best configurations: all
-//           micro-batches that fit, or 64 evenly spaced ones.
+//           reduced once a step (reshard_after_backward, sync_each_batch), and prefetch 0, 1, 2. Of the three best
+//           configurations: all micro-batches that fit, or 64 evenly spaced ones.
 // Memory    of each mesh's best configuration, where it recomputes, or where more sequences would fit and pay with more
 //           memory: recompute by operator, of every 2nd, 3rd and 4th module, and with inputs on the host; then, of
 //           the best by now, the loss in chunks. With 1, 2, 4, ... sequences. Elsewhere these are counted as pruned.

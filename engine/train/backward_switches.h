@@ -1,5 +1,5 @@
-// What the backward of a micro-batch leaves to a later one of its step: the reduction of gradients (sync_each_batch) and
-// the release of gathered parameters (reshard_after_backward).
+// What the backward of a micro-batch leaves to a later one of its step: the reduction of gradients (sync_each_batch)
+// and the release of gathered parameters (reshard_after_backward).
 //
 // Threads  the rank's host thread.
 #pragma once

@@ -4,14 +4,14 @@
 //   casts     bytes that an element of an operand moves through memory, beside the product that needs it:
 //
 //             recipe      x, W in y = x W   dy, W in dx   x in dW
-//             tensorwise  5, 5              5, 5          5        largest magnitude (reads 2), cast (reads 2, writes 1)
+//             tensorwise  5, 5              5, 5          5        maximum (reads 2), cast (reads 2, writes 1)
 //             rowwise     5, 5              5, 5          5        the same, by rows
-//             delayed     4, 4              4, 0          0        cast (reads 2, writes 1) and transposed copy (1), kept
+//             delayed     4, 4              4, 0          0        cast (reads 2, writes 1), transposed copy (1)
 //
 //             Layers that read the same tensor share its casts (one graph of torch.compile, or one fused layer).
-//   gathers   with gathered weights W is cast before its gather, as a shard (not counted): W costs nothing in the table,
-//             and its gather moves half the bytes. Tensorwise, ranks that share matrices under sequence parallelism cast
-//             their part of x and of dy before they gather it: 1/t of the casts, and half the bytes.
+//   gathers   with gathered weights W is cast before its gather, as a shard (not counted): W costs nothing in the
+//             table, and its gather moves half the bytes. Tensorwise, ranks that share matrices under sequence
+//             parallelism cast their part of x and of dy before they gather it: 1/t of the casts, and half the bytes.
 //
 // Layers    all linear ones but the output layer (torchtitan's filter_fqns), and only where m, n and k divide by 16.
 // Source    torchao's Float8Linear; Transformer Engine's DelayedScaling.

@@ -3,8 +3,8 @@
 //   element-wise, copies  max(bytes / (bandwidth * streaming * relative rate), flops / rate) + ramp + launch
 //   matrix products       max(flops / (peak * eff(m, n, k)), bytes as above) + launch; eff is the best over the tiles
 //                         of efficiency * waves * k / (k + k_half) * reuse / (reuse + half) * power limit
-//   FP8 products          those that profile.fp8 has (fp8.h): flops / (fp8 peak * eff * fp8 efficiency / efficiency), with
-//                         the same correction, + their casts as streamed bytes and a launch
+//   FP8 products          those that profile.fp8 has (fp8.h): flops / (fp8 peak * eff * fp8 efficiency / efficiency),
+//                         with the same correction, + their casts as streamed bytes and a launch
 //   attention             flops / (peak * efficiency * s / (s + s_half) * d / (d + d_half) * w / (w + w_half)) +
 //                         launch; waves w = heads * ceil(queries / tile) / cores
 //   measured kernels      products and attention near the profile's measured points are corrected by them: times e to

@@ -97,8 +97,8 @@ struct Fsdp2Config {
   // The same for the root's group. Default none: as reshard_after_forward. A key of our own.
   std::optional<ReshardAfterForward> root_reshard_after_forward;
   // False keeps the gathered parameters after backward for the next micro-batch of a step; after the last one they are
-  // freed. With reshard_after_forward: false they are gathered once a step. Default true. A key of our own, with the name
-  // of PyTorch's switch.
+  // freed. With reshard_after_forward: false they are gathered once a step. Default true. A key of our own, with the
+  // name of PyTorch's switch.
   bool reshard_after_backward = true;
   // False reduces gradients in the last micro-batch of a step alone; until then each rank adds up whole, unsharded
   // gradients. Default true. A key of our own, with accelerate's name.

@@ -1,6 +1,6 @@
-// Promise: parameters that stay gathered for the micro-batches of a step change no bit; gradients that are reduced once a
-//          step train alike up to rounding, on every axis, and resume to the bit; a plan has the volume of each.
-// World:   the built program; a Llama and a Qwen3-MoE of two layers; 2 and 4 ranks; steps of two and four micro-batches.
+// Promise: parameters that stay gathered for the micro-batches of a step change no bit; gradients that are reduced once
+//          a step train alike up to rounding, on every axis, and resume to the bit; a plan has the volume of each.
+// World:   the built program; a Llama and a Qwen3-MoE of two layers; 2 and 4 ranks; steps of 2 and 4 micro-batches.
 #include <gmock/gmock.h>
 
 #include "tests/cli/axes_program.h"

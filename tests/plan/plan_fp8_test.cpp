@@ -1,5 +1,5 @@
-// Promise: a plan in FP8 is faster by its products, leaves memory as it is, gathers half of what is cast before a gather,
-//          and is refused for a device without FP8.
+// Promise: a plan in FP8 is faster by its products, leaves memory as it is, gathers half of what is cast before a
+//          gather, and is refused for a device without FP8.
 // World:   rank 0 of 16 H200; two layers of Llama 3's 8B in bf16; FSDP alone, or 8 ranks that share matrices.
 #include "engine/plan/plan_fp8.h"
 
@@ -65,7 +65,7 @@ TEST(PlanInFp8, GathersMatricesInHalfTheBytes) {
 TEST(PlanInFp8, OfSharedMatricesGathersTokensInHalfTheBytes) {
   const std::string keys = "tensor_parallel_size: 8\nsequence_parallel: true\n";
   const std::int64_t plain = gathered_bytes(planned(keys, "rowwise"));
-  // Two blocks a layer: x in forward, dy in backward, in one byte instead of two; 8192 tokens of which a rank has an eighth.
+  // Two blocks a layer: x in forward, dy in backward, in one byte instead of two; a rank has an eighth of 8192 tokens.
   EXPECT_EQ(plain - gathered_bytes(planned(keys, "tensorwise")), 2 * 2 * 2 * 8192 * kHidden * 7 / 8);
   EXPECT_LT(planned(keys, "tensorwise").time.step_ns, planned(keys, "rowwise").time.step_ns);
 }

@@ -13,7 +13,8 @@ struct PlannedDevice {
   virtual_time::HardwareProfile profile;
 };
 
-// Sets the kernels of `arguments` to those of the software that `given` names. Errors as in plan_software.h, plan_fp8.h.
+// Sets the kernels of `arguments` to those of the software that `given` names. Errors as in plan_software.h and
+// plan_fp8.h.
 PlannedDevice planned_device(const PlanArguments& given, PlanArguments& arguments);
 
 }  // namespace loom::cli

@@ -94,8 +94,8 @@ SeenFlag seen(const CLI::Option& option) {
 
 }  // namespace
 
-// An App whose options know each other by a set of names: CLI11 compares a new option with every earlier one, which takes
-// most of the start of a command with hundreds of flags.
+// An App whose options know each other by a set of names: CLI11 compares a new option with every earlier one, which
+// takes most of the start of a command with hundreds of flags.
 class FlagTable final : public CLI::App {
  public:
   FlagTable(const std::string& about, const std::string& name) : CLI::App(about, name) { keep_names(*options_.back()); }
