@@ -3,6 +3,7 @@
 #include <span>
 
 #include "engine/core/error.h"
+#include "engine/core/shown_text.h"
 #include "sharding/pipeline/placed_stages.h"
 #include "sharding/pipeline/split.h"
 
@@ -25,8 +26,15 @@ using Symbols = std::vector<Symbol>;
 template <class... Args>
 [[noreturn]] void layout_error(std::string_view text, std::size_t position, fmt::format_string<Args...> format,
                                Args&&... args) {
-  config_error("pipeline_model_parallel_layout '{}', character {}: {}", text, position + 1,
+  config_error("pipeline_model_parallel_layout '{}', character {}: {}", shown_text(text), position + 1,
                fmt::format(format, std::forward<Args>(args)...));
+}
+
+// The bytes of the UTF-8 character at `position`.
+std::string_view character(std::string_view text, std::size_t position) {
+  std::size_t end = position + 1;
+  while (end < text.size() && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) ++end;
+  return text.substr(position, end - position);
 }
 
 // The text as symbols. The grammar is in split.h.
@@ -67,7 +75,9 @@ class LayoutReader {
     const char letter = peek();
     if (letter == '*') layout_error(text_, position_, "nothing stands before '*'; write 'x*n' or '(..)*n'");
     if (letter == ')') layout_error(text_, position_, "')' has no '('; write '(..)*n'");
-    if (kSymbols.find(letter) == kSymbols.npos) layout_error(text_, position_, "'{}' is unknown; {}", letter, kAllowed);
+    if (kSymbols.find(letter) == kSymbols.npos) {
+      layout_error(text_, position_, "'{}' is unknown; {}", shown_text(character(text_, position_)), kAllowed);
+    }
     const Symbols one{{letter, position_++}};
     return !at_end() && peek() == '*' ? repeated(one) : one;
   }
@@ -124,7 +134,8 @@ void check_once(std::string_view text, std::span<const Symbol> symbols, char let
 // `layers` are all symbols but '|'.
 void check_order(std::string_view text, std::span<const Symbol> layers) {
   if (layers.empty()) {
-    config_error("pipeline_model_parallel_layout '{}' has no layers; write E, the layers t and L, as 'Ett|ttL'", text);
+    config_error("pipeline_model_parallel_layout '{}' has no layers; write E, the layers t and L, as 'Ett|ttL'",
+                 shown_text(text));
   }
   if (layers.front().letter != 'E') {
     layout_error(text, layers.front().position,
@@ -143,7 +154,7 @@ void check_order(std::string_view text, std::span<const Symbol> layers) {
 }
 
 void check_counts(const MegatronLayoutSplit& split, std::span<const Symbol> layers) {
-  const std::string& text = split.pipeline_model_parallel_layout;
+  const std::string text = shown_text(split.pipeline_model_parallel_layout);
   if (const std::int64_t found = count_of(layers, 't'); found != split.layers) {
     config_error(
         "pipeline_model_parallel_layout '{}' has {} layers (t), and num_layers is {}; write {} t, or "
@@ -171,7 +182,7 @@ std::vector<std::span<const Symbol>> stages_of(std::span<const Symbol> symbols) 
 }
 
 void check_stages(const MegatronLayoutSplit& split, std::int64_t stages) {
-  const std::string& text = split.pipeline_model_parallel_layout;
+  const std::string text = shown_text(split.pipeline_model_parallel_layout);
   if (stages % split.ranks != 0) {
     config_error(
         "pipeline_model_parallel_layout '{}' has {} stages, and pipeline_model_parallel_size is {}; write {} "

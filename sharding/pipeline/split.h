@@ -26,17 +26,18 @@ namespace loom::sharding {
 struct MegatronSplit {
   std::int64_t layers = 0;
   std::int64_t ranks = 1;
-  std::optional<std::int64_t> chunks;
-  std::optional<std::int64_t> num_layers_per_virtual_pipeline_stage;  // not for uneven splits: they give `chunks`
-  std::optional<std::int64_t> num_layers_in_first_pipeline_stage;
-  std::optional<std::int64_t> num_layers_in_last_pipeline_stage;
+  std::optional<std::int64_t> chunks = std::nullopt;
+  std::optional<std::int64_t> num_layers_per_virtual_pipeline_stage =
+      std::nullopt;  // not for uneven splits: they give `chunks`
+  std::optional<std::int64_t> num_layers_in_first_pipeline_stage = std::nullopt;
+  std::optional<std::int64_t> num_layers_in_last_pipeline_stage = std::nullopt;
   bool account_for_embedding_in_pipeline_split = false;
   bool account_for_loss_in_pipeline_split = false;
 };
 std::vector<StageLayout> split_megatron(const MegatronSplit& split);
 
-// Layout  := item*             item := symbol ['*' number] | '(' (symbol ['*' number])+ ')' '*' number
-// Symbols  E embedding, t layer, m layer of multi-token prediction, L loss, '|' next stage. Commas mean nothing, also
+// Grammar  layout := item*   item := letter ['*' number] | '(' (letter ['*' number])+ ')' '*' number
+// Letters  E embedding, t layer, m layer of multi-token prediction, L loss, '|' next stage. Commas mean nothing, also
 //          inside a number. Groups do not nest, and a repetition is not repeated.
 // Rules    E first and once, L last and once; as many t as `layers` and as many m as `mtp_layers`; every m behind all
 //          t, in one stage, which is its rank's last chunk. The ranks divide the stages; that makes the chunks.
@@ -44,9 +45,9 @@ std::vector<StageLayout> split_megatron(const MegatronSplit& split);
 struct MegatronLayoutSplit {
   std::int64_t layers = 0;
   std::int64_t ranks = 1;
-  std::optional<std::int64_t> chunks;  // refused unless the string has as many
+  std::optional<std::int64_t> chunks = std::nullopt;  // refused unless the string has as many
   std::int64_t mtp_layers = 0;
-  std::string pipeline_model_parallel_layout;
+  std::string pipeline_model_parallel_layout = {};
 };
 std::vector<StageLayout> split_megatron_layout(const MegatronLayoutSplit& split);
 
@@ -56,11 +57,11 @@ std::vector<StageLayout> split_megatron_layout(const MegatronLayoutSplit& split)
 struct MindSpeedSplit {
   std::int64_t layers = 0;
   std::int64_t ranks = 1;
-  std::optional<std::int64_t> chunks;
-  std::string num_layer_list;  // "1,3,2,2"; empty: none
-  std::optional<std::int64_t> num_layers_per_virtual_pipeline_stage;
-  std::string noop_layers;       // "47,62,63", in any order; empty: none
-  std::string schedules_method;  // "dualpipev": two chunks, Placement::kV; empty: none
+  std::optional<std::int64_t> chunks = std::nullopt;
+  std::string num_layer_list = {};  // "1,3,2,2"; empty: none
+  std::optional<std::int64_t> num_layers_per_virtual_pipeline_stage = std::nullopt;
+  std::string noop_layers = {};       // "47,62,63", in any order; empty: none
+  std::string schedules_method = {};  // "dualpipev": two chunks, Placement::kV; empty: none
 };
 std::vector<StageLayout> split_mindspeed(const MindSpeedSplit& split);
 
@@ -70,7 +71,7 @@ struct UnalignedSplit {
   std::int64_t layers = 0;
   std::int64_t ranks = 1;
   std::int64_t chunks = 1;
-  std::string pipeline_num_transformer_layers;
+  std::string pipeline_num_transformer_layers = {};
 };
 std::vector<StageLayout> split_mindspeed_unaligned(const UnalignedSplit& split);
 

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "engine/core/error.h"
+#include "engine/core/shown_text.h"
 #include "sharding/pipeline/placed_stages.h"
 #include "sharding/pipeline/split.h"
 
@@ -23,7 +24,7 @@ std::vector<std::int64_t> numbers_of(std::string_view name, std::string_view tex
     const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
     if (error != std::errc{} || end != word.data() + word.size() || number < 0 || number > kLargestPipeline) {
       config_error("{} is '{}', and '{}' in it is no number from 0 to {}; write numbers with commas between them", name,
-                   text, word, kLargestPipeline);
+                   shown_text(text), shown_text(word), kLargestPipeline);
     }
     numbers.push_back(number);
     if (comma == std::string_view::npos) return numbers;
@@ -34,7 +35,7 @@ std::vector<std::int64_t> numbers_of(std::string_view name, std::string_view tex
 bool is_dualpipev(const MindSpeedSplit& split) {
   if (split.schedules_method.empty()) return false;
   if (split.schedules_method == "dualpipev") return true;
-  config_error("schedules_method is '{}'; write dualpipev, or leave it out", split.schedules_method);
+  config_error("schedules_method is '{}'; write dualpipev, or leave it out", shown_text(split.schedules_method));
 }
 
 std::int64_t mindspeed_chunks(const MindSpeedSplit& split) {
@@ -55,7 +56,7 @@ std::int64_t mindspeed_chunks(const MindSpeedSplit& split) {
 }
 
 std::vector<std::int64_t> listed_counts(const MindSpeedSplit& split, std::int64_t chunks) {
-  const std::string& text = split.num_layer_list;
+  const std::string text = shown_text(split.num_layer_list);
   if (chunks > 1) {
     config_error(
         "num_layer_list '{}' is for one chunk a rank, and there are {}; leave it out, or write "
@@ -64,9 +65,9 @@ std::vector<std::int64_t> listed_counts(const MindSpeedSplit& split, std::int64_
   }
   if (!split.noop_layers.empty()) {
     config_error("num_layer_list '{}' has no effect where noop_layers is given ('{}'); leave one of the two out", text,
-                 split.noop_layers);
+                 shown_text(split.noop_layers));
   }
-  const std::vector<std::int64_t> counts = numbers_of("num_layer_list", text);
+  const std::vector<std::int64_t> counts = numbers_of("num_layer_list", split.num_layer_list);
   if (std::ssize(counts) != split.ranks) {
     config_error("num_layer_list '{}' has {} numbers, and pipeline_model_parallel_size is {}; write one number a rank",
                  text, counts.size(), split.ranks);
@@ -99,8 +100,8 @@ void take_out_noops(const MindSpeedSplit& split, std::vector<std::int64_t>& coun
   const std::vector<std::int64_t> given = numbers_of("noop_layers", split.noop_layers);
   for (const std::int64_t place : std::set<std::int64_t>(given.begin(), given.end())) {
     if (place >= split.layers) {
-      config_error("noop_layers is '{}', and num_layers is {}; write places from 0 to {}", split.noop_layers,
-                   split.layers, split.layers - 1);
+      config_error("noop_layers is '{}', and num_layers is {}; write places from 0 to {}",
+                   shown_text(split.noop_layers), split.layers, split.layers - 1);
     }
     --counts[static_cast<std::size_t>(place / per_stage)];
   }

@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "engine/core/error.h"
+#include "engine/core/shown_text.h"
 #include "sharding/pipeline/placed_stages.h"
 #include "sharding/pipeline/split.h"
 
@@ -68,14 +69,15 @@ class RowsReader {
     return position_ < text_.size() ? text_[position_] : '\0';
   }
   [[noreturn]] void wrong(std::string_view wanted) const {
-    const std::string found = position_ < text_.size() ? fmt::format("'{}'", text_[position_]) : "the end of the text";
+    const std::string found =
+        position_ < text_.size() ? fmt::format("'{}'", escaped(text_.substr(position_, 1))) : "the end of the text";
     config_error(
         "{}: {} stands where {} is allowed; write one list a pipeline rank with one number a chunk, as "
         "[[2,1],[3,2]] or [[2,1]*4]",
         place(), found, wanted);
   }
   std::string place() const {
-    return fmt::format("pipeline_num_transformer_layers '{}', character {}", text_, position_ + 1);
+    return fmt::format("pipeline_num_transformer_layers '{}', character {}", shown_text(text_), position_ + 1);
   }
   static bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
@@ -84,7 +86,7 @@ class RowsReader {
 };
 
 void check_rows(const UnalignedSplit& split, const std::vector<Row>& rows) {
-  const std::string& text = split.pipeline_num_transformer_layers;
+  const std::string text = shown_text(split.pipeline_num_transformer_layers);
   if (std::ssize(rows) != split.ranks) {
     config_error(
         "pipeline_num_transformer_layers '{}' has {} lists, and pipeline_model_parallel_size is {}; write one "

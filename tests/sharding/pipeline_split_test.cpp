@@ -146,6 +146,8 @@ TEST(PipelineSplit, ALayoutsErrorNamesTheCharacter) {
       ", character 7: 'x' is unknown; allowed are E (embedding), t (layer), m (layer of multi-token prediction), L "
       "(loss), '|' (next stage), commas, 'x*n' and '(..)*n'");
   EXPECT_THAT(refusal("E tt|ttL"), HasSubstr("character 2: ' ' is unknown;"));
+  EXPECT_THAT(refusal("Ett｜ttL"), HasSubstr("character 4: '｜' is unknown;"));
+  EXPECT_THAT(refusal("Et\n|ttL"), HasSubstr("character 3: '\\n' is unknown;"));
   EXPECT_THAT(refusal("Et2|ttL"), HasSubstr("character 3: '2' is unknown;"));
   EXPECT_EQ(refusal("E(t(t|)*2)*2L"), ", character 4: a group inside a group; write out the inner one");
   EXPECT_EQ(refusal("E(tt|ttL"), ", character 2: '(' has no ')'; write '(..)*n'");
