@@ -71,6 +71,42 @@ TEST(AReferenceProgram, FailsACaseOnLogitsWithAKeyThatItDoesNotUse) {
   EXPECT_THAT(out, HasSubstr("7 passed, 1 failed, 0 skipped\n"));
 }
 
+// The folder pipelines with one case of orders, changed.
+std::pair<int, std::string> run_changed_order(const std::function<void(nlohmann::json&)>& change) {
+  const fs::path from =
+      fs::path(LOOM_SOURCE_DIR) / "tests/reference/pipelines/orders/torch_interleaved_1f1b_p2v2m4.json";
+  nlohmann::json order = nlohmann::json::parse(read_file(from));
+  change(order);
+  const fs::path folder = fresh_folder() / "pipelines";
+  write_file(folder / "orders/case.json", order.dump());
+  return run(PIPELINE_PARITY, folder);
+}
+
+TEST(AReferenceProgram, FailsAnOrderWithATokenOrAFigureThatDiffers) {
+  const auto [tokens, of_tokens] = run_changed_order([](auto& order) { order["order"][1] = "1F0 1F1 3F0 3F1"; });
+  EXPECT_EQ(tokens, 1);
+  EXPECT_THAT(of_tokens, HasSubstr("case: FAILED, order of rank 1: token 3 is 3B0, not 3F1\n"));
+  const auto [figure, of_figure] = run_changed_order([](auto& order) { order["expect"]["bubble"] = 0.1; });
+  EXPECT_EQ(figure, 1);
+  EXPECT_THAT(of_figure, HasSubstr("case: FAILED, expect bubble is 0.1111"));
+}
+
+TEST(AReferenceProgram, FailsAnOrderWithAKeyThatItDoesNotUse) {
+  const auto [status, out] = run_changed_order([](nlohmann::json& order) {
+    order["options"]["swap"] = true;
+    order["expect"]["lowered"]["bytes"] = 1;
+  });
+  EXPECT_EQ(status, 1);
+  EXPECT_THAT(out, HasSubstr("case: FAILED, case.json: this program does not use 'expect.lowered.bytes', "
+                             "'options.swap'\n0 passed, 1 failed, 0 skipped\n"));
+}
+
+TEST(AReferenceProgram, FailsAnOrderThatItsReferenceRefuses) {
+  const auto [status, out] = run_changed_order([](nlohmann::json& order) { order["refused"] = "too short"; });
+  EXPECT_EQ(status, 1);
+  EXPECT_THAT(out, HasSubstr("case: FAILED, it is accepted, and the reference refuses it\n"));
+}
+
 // Two ranks would have one and a half pairs each.
 TEST(AReferenceProgram, SkipsTheRanksThatACaseDoesNotDivideBy) {
   const fs::path folder = changed_case("posttrain", "simpo", [](nlohmann::json& curve) { curve["pairs"] = 3; });

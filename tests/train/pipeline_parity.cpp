@@ -1,0 +1,35 @@
+// pipeline_parity DIR: the pipelines of DIR against the software whose rules they follow. DIR/orders is data: no model
+// is built.
+//
+// Output   as parity_report.h; a folder that is missing has no cases.
+#include <filesystem>
+#include <string_view>
+
+#include "tests/support/parity_report.h"
+#include "tests/train/pipeline_order_cases.h"
+
+namespace loom {
+namespace {
+
+// A folder of DIR, and what runs its cases. A family of cases is one entry.
+struct Family {
+  std::string_view folder;
+  void (*run)(const std::filesystem::path&, test::ParityReport&);
+};
+
+constexpr Family kFamilies[] = {
+    {"orders", run_pipeline_orders},
+};
+
+int run(const std::filesystem::path& folder) {
+  test::ParityReport report;
+  for (const Family& family : kFamilies) {
+    if (std::filesystem::exists(folder / family.folder)) family.run(folder / family.folder, report);
+  }
+  return report.finish();
+}
+
+}  // namespace
+}  // namespace loom
+
+int main(int argc, char** argv) { return loom::test::parity_main(argc, argv, "pipeline_parity", loom::run); }
