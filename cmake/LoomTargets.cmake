@@ -54,7 +54,7 @@ set(LOOM_WITH_LOOPS calibrate chat_template comm core device dist formats kernel
 
 # Nothing that fuzz targets watch: compiled without their counters, which double the time of unrolled loops.
 set(LOOM_WITHOUT_PARSERS activation_swap checkpoint comm convert device dist kernels_fused kernels_gemm nn offload plan pretrain program
-  recompute sharding talk tensor train train_schedule train_step train_support)
+  recompute sharding talk tensor train train_step train_support)
 
 # loom_add_library(name SOURCES ... [PER_PROCESSOR ...] [PUBLIC ...] [PRIVATE ...]): static library loom_<name>, alias
 # shardloom::<name>. PER_PROCESSOR are further sources, which LOOM_NATIVE=OFF compiles once a processor level

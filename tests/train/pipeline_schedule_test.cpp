@@ -135,7 +135,7 @@ TEST(APipelineJob, IsRefusedWithWhatIsAllowed) {
   EXPECT_THAT(
       refused_job(
           {.dialect = "mindspeed", .schedule = "nanopipe", .ranks = 2, .stages_per_rank = 2, .micro_batches = 4}),
-      HasSubstr("needs 3 ranks or more, and there are 2; write interleaved_1f1b"));
+      HasSubstr("needs 3 ranks or more, and there are 2; write 3 ranks or more"));
 }
 
 TEST(APipelineJob, IsRefusedForAnOptionThatItsScheduleDoesNotRead) {

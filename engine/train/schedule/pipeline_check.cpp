@@ -15,7 +15,7 @@ namespace {
 using enum PipelineKind;
 
 // What ran of one micro-batch on one stage.
-struct Progress {
+struct StageProgress {
   bool forward = false;
   bool keeps_only_input = false;
   bool recompute = false;
@@ -106,7 +106,7 @@ class Completeness {
                    to_text(action), schedule_.micro_batches - 1);
     }
     if (!is_compute(action.kind)) return;
-    Progress& progress =
+    StageProgress& progress =
         progress_[static_cast<std::size_t>(action.stage * schedule_.micro_batches + action.micro_batch)];
     if (const std::string_view why = progress.take(action.kind); !why.empty()) {
       config_error("rank {} cannot run {} where its list has it: {}; move or remove it", rank, to_text(action), why);
@@ -114,7 +114,7 @@ class Completeness {
   }
 
   const PipelineSchedule& schedule_;
-  std::vector<Progress> progress_;  // by stage and micro-batch
+  std::vector<StageProgress> progress_;  // by stage and micro-batch
 };
 
 // The messages of all ranks, each sent once behind its action and received once before the action that needs it.

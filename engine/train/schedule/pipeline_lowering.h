@@ -2,7 +2,7 @@
 //
 //   0UNSHARD 0F0 0SEND_F0 0F1 0SEND_F1 0RECV_B0 0B0 0RECV_B1 0B1 0REDUCE_GRAD 0RESHARD
 //
-// UNSHARD      before an action, for the next stages that the rank computes, at most three; a RESHARD goes before it for
+// UNSHARD      before an action, for the next stages that the rank computes, at most three; before it a RESHARD for
 //              each gathered stage that is not among these
 // REDUCE_GRAD  directly behind the last B or W of a stage
 // SEND         directly behind the F, C, B or I that makes it; its RECV enters the list of the other rank at that

@@ -1,9 +1,11 @@
-// The order of each schedule, by the software whose rules it follows; make_pipeline_schedule() has checked that the job
-// has ranks, stages, micro-batches and options of the schedule.
+// The order of each schedule, by the software whose rules it follows. Private to engine/train/schedule.
+//
+// Rules    make_pipeline_schedule() has checked the job: counts, and options that the schedule reads.
+// Errors   ConfigError for micro-batches or values of options that the software refuses.
+// Threads  any.
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <vector>
 
 #include "engine/train/schedule/pipeline_schedule.h"

@@ -139,10 +139,6 @@ PipelineSchedule mindspeed_interleaved_1f1b(const PipelineJob& job) {
 }
 
 PipelineSchedule mindspeed_nanopipe(const PipelineJob& job) {
-  if (job.ranks < 3) {
-    config_error("nanopipe of dialect mindspeed needs 3 ranks or more, and there are {}; write interleaved_1f1b",
-                 job.ranks);
-  }
   check_full_groups(job);
   const bool runs_all_forwards_first = job.micro_batches == job.ranks;
   const std::int64_t all = job.micro_batches * job.stages_per_rank;

@@ -1,8 +1,9 @@
-// PipelineRun: the lists of all ranks run in virtual time. Used by the checks and by the figures of an order.
+// PipelineRun: the lists of all ranks run in virtual time. Private to engine/train/schedule.
 //
 //   PipelineRun run(schedule, lists, {.has_messages = true});
 //   run.is_finished() ? use(run.makespan()) : use(run.cycle());
 //
+// Rules    the lists are complete, and with messages each is sent and received once (pipeline_check.h).
 // Time     F = C = I = W = R = 1, B = 2, two together 3; all else takes none. Two together start when both may start.
 // Stream   with one_stream the batches of a rank also pass one after another: a batch starts when the one before it has
 //          ended.

@@ -52,7 +52,7 @@ const std::vector<Rule>& rules() {
        2,
        {"recompute_in_bubble", "recompute_in_advance"},
        mindspeed_interleaved_1f1b},
-      {"mindspeed", "nanopipe", 2, 0, 1, {}, mindspeed_nanopipe},
+      {"mindspeed", "nanopipe", 2, 0, 3, {}, mindspeed_nanopipe},
       {"mindspeed", "dualpipev", 2, 2, 2, {"dw_detach", "fb_overlap"}, mindspeed_dualpipev},
   };
   return all;

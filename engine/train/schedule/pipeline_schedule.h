@@ -55,7 +55,7 @@ struct PipelineSchedule {
   // Of an interleaved schedule, by the number of a forward: its micro-batch, and its stage among the rank's own.
   std::vector<std::int64_t> table_micro_batch{};
   std::vector<std::int64_t> table_chunk{};
-  // Of an interleaved schedule, by rank: of each action its stage among the rank's own from 1 on, a backward's negative.
+  // Of an interleaved schedule, by rank: each action's stage among the rank's own, from 1 on; of a backward negative.
   std::vector<std::vector<std::int64_t>> graph_order{};
 };
 
