@@ -1,5 +1,5 @@
-// pipeline_parity DIR: the pipelines of DIR against the software whose rules they follow. DIR/orders is data: no model
-// is built.
+// pipeline_parity DIR: the pipelines of DIR against the software whose rules they follow. DIR/orders and DIR/splits are
+// data: no model is built. DIR/curves and DIR/stages are not run: no stage trains yet.
 //
 // Output   as parity_report.h; a folder that is missing has no cases.
 #include <filesystem>
@@ -7,6 +7,7 @@
 
 #include "tests/support/parity_report.h"
 #include "tests/train/pipeline_order_cases.h"
+#include "tests/train/pipeline_splits.h"
 
 namespace loom {
 namespace {
@@ -19,6 +20,7 @@ struct Family {
 
 constexpr Family kFamilies[] = {
     {"orders", run_pipeline_orders},
+    {"splits", test::run_splits},
 };
 
 int run(const std::filesystem::path& folder) {
