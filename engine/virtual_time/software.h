@@ -6,7 +6,8 @@
 //           those of the reference release, which has 1 everywhere. task_queue: the host's cost of dispatch at
 //           TASK_QUEUE_ENABLE=0, 1 and 2, against that at its default (on NPUs alone).
 // Scaled    matrix.efficiency, matrix.fp8_efficiency and both curves of attention, the times of measured kernels, and
-//           the figures of launch that the host pays, by the ratio of the chosen software's rates to those of the profile's own.
+//           the figures of launch that the host pays, by the ratio of the chosen software's rates to those of the
+//           profile's own.
 // Errors    ConfigError: an unknown name with the names that exist; a file that does not fit this, by file, line and
 //           key; an architecture without rates; a TASK_QUEUE_ENABLE that is not 0, 1 or 2.
 // Source    each row names its own.
