@@ -40,7 +40,7 @@ TEST_F(Accumulation, KeepsParametersWithoutChangingABit) {
     ASSERT_EQ(plain.size(), 4U);
     for (const char* executor : {"inline", "threaded"}) {
       SCOPED_TRACE(fmt::format("{}, {}", keys, executor));
-      EXPECT_EQ(trained(keys + "reshard_after_backward: false\n", 4, {"--executor", executor}), plain);
+      EXPECT_EQ(trained(keys + "reshard_after_backward: false\n", 4, {"--device-executor", executor}), plain);
     }
   }
 }
@@ -60,15 +60,15 @@ TEST_F(Accumulation, ReducesOnceOnEveryAxis) {
     const std::vector<double> once = trained(keys + "sync_each_batch: false\n", 4, {}, model);
     ASSERT_EQ(each.size(), 4U);
     expect_near(once, each);
-    EXPECT_EQ(trained(keys + "sync_each_batch: false\n", 4, {"--executor", "threaded"}, model), once);
+    EXPECT_EQ(trained(keys + "sync_each_batch: false\n", 4, {"--device-executor", "threaded"}, model), once);
   }
 }
 
 TEST_F(Accumulation, ResumesToTheBit) {
   const std::string keys = "sync_each_batch: false\nreshard_after_forward: false\nreshard_after_backward: false\n";
   const std::vector<double> whole = trained(keys, 2);
-  trained(keys, 2, {"--save", "saved", "--train-iters", "2", "--lr-decay-iters", "4"});
-  const std::vector<double> rest = trained(keys, 2, {"--load", "saved"});
+  trained(keys, 2, {"--save", "saved", "--save-interval", "2", "--ckpt-format", "torch_dcp"});
+  const std::vector<double> rest = losses("rest.jsonl", job(keys, 2) + Words{"--load", "saved", "--ckpt-step", "2"});
   EXPECT_EQ(rest, std::vector<double>(whole.begin() + 2, whole.end()));
 }
 
