@@ -1,10 +1,10 @@
 #include <algorithm>
-#include <charconv>
 #include <fmt/format.h>
 #include <numeric>
 #include <set>
 
 #include "engine/core/error.h"
+#include "engine/core/parse_number.h"
 #include "engine/core/shown_text.h"
 #include "sharding/pipeline/placed_stages.h"
 #include "sharding/pipeline/split.h"
@@ -20,13 +20,12 @@ std::vector<std::int64_t> numbers_of(std::string_view name, std::string_view tex
     std::string_view word = rest.substr(0, comma);
     word.remove_prefix(std::min(word.find_first_not_of(' '), word.size()));
     word = word.substr(0, word.find_last_not_of(' ') + 1);
-    std::int64_t number = -1;
-    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
-    if (error != std::errc{} || end != word.data() + word.size() || number < 0 || number > kLargestPipeline) {
+    const auto number = parse_number<std::int64_t>(word);
+    if (!number || *number < 0 || *number > kLargestPipeline) {
       config_error("{} is '{}', and '{}' in it is no number from 0 to {}; write numbers with commas between them", name,
                    shown_text(text), shown_text(word), kLargestPipeline);
     }
-    numbers.push_back(number);
+    numbers.push_back(*number);
     if (comma == std::string_view::npos) return numbers;
     rest.remove_prefix(comma + 1);
   }

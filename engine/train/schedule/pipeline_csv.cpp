@@ -7,6 +7,7 @@
 
 #include "engine/core/error.h"
 #include "engine/core/shown_text.h"
+#include "engine/io/atomic_file.h"
 
 namespace loom::train {
 namespace {
@@ -92,10 +93,11 @@ PipelineLists read_pipeline_csv(const std::filesystem::path& file) {
 }
 
 void write_pipeline_csv(const std::filesystem::path& file, const PipelineLists& lists) {
-  std::ofstream stream(file, std::ios::binary);
-  stream << to_pipeline_csv(lists);
-  stream.flush();
-  if (!stream) config_error("the pipeline's order cannot be written to {}", shown_text(file.string()));
+  try {
+    io::write_text(file, to_pipeline_csv(lists));
+  } catch (const ConfigError& error) {
+    config_error("the pipeline's order cannot be written to {}: {}", shown_text(file.string()), error.what());
+  }
 }
 
 }  // namespace loom::train

@@ -5,7 +5,7 @@
 //
 // Read     rows end with \n or \r\n; spaces around a token and quotes around a cell are left out. Empty cells are left
 //          out, as are empty rows at the end.
-// Written  tokens alone, without idle slots; a batch of several messages in quotes.
+// Written  tokens alone, without idle slots; a batch of several messages in quotes. A file whole or not at all.
 // Errors   ConfigError with row and cell for text that is no token; for a file that cannot be read or written, with
 //          its name.
 // Threads  any.
