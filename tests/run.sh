@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds and runs the tests: bash tests/run.sh [release|engine|debug|asan|tsan]... (default: release)
 #   release  optimised, all tests
-#   engine   optimised, without text, conversion and chat, the tests labelled unit
+#   engine   optimised, without text, conversion and chat, the tests of its command line
 #   debug    with assertions, all tests
 #   asan     address and undefined-behaviour sanitizers, the tests labelled asan, and every parser under libFuzzer
 #   tsan     thread sanitizer, the tests labelled tsan
