@@ -341,6 +341,10 @@ void unshard(nn::Module& module) {
 
 void pregather(nn::Module& root) { state_of(root).pregather(); }
 
+void start_unshard(nn::Module& root) { state_of(root).start_unshard(); }
+void wait_for_unshard(nn::Module& root) { state_of(root).wait_for_unshard(); }
+void finish_backward(nn::Module& root) { state_of(root).finish_backward(); }
+
 void reshard(nn::Module& module) {
   if (ParamGroup* group = state_of(module).group()) group->reshard();
 }

@@ -106,6 +106,14 @@ void set_all_reduce_hook(nn::Module& module, AllReduceHook hook, device::Stream*
 // that turns out not to be a root.
 void share_comm_ctx(const std::vector<nn::Module*>& roots);
 
+// The root of a stage of a pipeline. start_unshard() issues the gathers of all its groups and does not wait;
+// wait_for_unshard() waits for each. finish_backward() ends its backward of several micro-batches, which ran without
+// requires_gradient_sync and is_last_backward: whole gradients are reduced, parameters resharded. As torch's pipelines
+// do before a stage's first action, and after its last backward.
+void start_unshard(nn::Module& root);
+void wait_for_unshard(nn::Module& root);
+void finish_backward(nn::Module& root);
+
 // Makes `method` an entry of the wrapped `module` like its forward: call_method() gathers the module's group
 // before it and reshards after it, casts inputs and outputs, and takes part in backward. Calls of wrapped modules
 // inside it run their own hooks. ConfigError: the module is not wrapped, the name is taken. Recompute of the module

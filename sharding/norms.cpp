@@ -4,6 +4,7 @@
 
 #include "engine/nn/optim/gradients.h"
 #include "sharding/fully_shard.h"
+#include "sharding/pipeline/pipeline_ranks.h"
 #include "sharding/tensor/share_matrices.h"
 
 namespace loom::sharding {
@@ -95,6 +96,10 @@ std::vector<double> sums_over_ranks(nn::Module& root, const ParameterParts& part
   for (std::size_t part = 0; part < parts.count; ++part) {
     for (const Term& term : terms) sums[part] += term.sums[part];
     sums[part] += of_whole[part];
+  }
+  if (const auto ranks = root.attachment<PipelineRanks>()) {
+    ranks->stages->all_reduce(comm::kHostLane, sums.data(), static_cast<std::int64_t>(sums.size()), DType::kF64,
+                              comm::ReduceOp::sum(), "gradient norm");
   }
   return sums;
 }

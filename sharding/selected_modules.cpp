@@ -3,6 +3,7 @@
 #include <unordered_set>
 
 #include "engine/core/error.h"
+#include "engine/nn/absent.h"
 
 namespace loom::sharding {
 namespace {
@@ -16,7 +17,7 @@ void check_containers(nn::Module& model, std::span<const ModulePattern> patterns
   for (const ModulePattern& pattern : patterns) {
     const ModuleExpansion expansion = expand(pattern, tree);
     for (const std::string& path : expansion.paths) {
-      if (!model.find(path)->has_forward()) {
+      if (!model.find(path)->has_forward() && !nn::is_absent(*model.find(path))) {
         config_error("{}: {}: '{}'{} is a {} and has no forward of its own; wrap its items: '{}.{{*}}'",
                      pattern.mark().text(), pattern.key(), path, alias_note(path, expansion.written_as),
                      model.find(path)->type_name(), written(path, expansion.written_as));
@@ -48,7 +49,9 @@ std::vector<std::string> modules_in_order(nn::Module& model, std::span<const Mod
   written_as.insert(expansion.written_as.begin(), expansion.written_as.end());
   check_containers(model, patterns, tree);
   warnings.insert(warnings.end(), expansion.warnings.begin(), expansion.warnings.end());
-  return expansion.paths;
+  std::vector<std::string> paths = expansion.paths;
+  std::erase_if(paths, [&](const std::string& path) { return nn::is_absent(*model.find(path)); });
+  return paths;
 }
 
 std::vector<std::string> listed_modules(nn::Module& model, std::span<const ModulePattern> patterns,

@@ -23,7 +23,7 @@ std::string parent_of(const std::string& path);
 bool is_below(const std::string& path, const std::string& above);
 
 // The paths in the order of the patterns, each module once. ConfigError for a module without a forward. Warnings and
-// names by alias are appended.
+// names by alias are appended. Modules of other stages of a pipeline (nn::Absent) are left out.
 std::vector<std::string> modules_in_order(nn::Module& model, std::span<const ModulePattern> patterns,
                                           const ModelTree& tree, std::vector<std::string>& warnings,
                                           WrittenAs& written_as);

@@ -40,6 +40,7 @@ std::string equation(std::span<const AxisSize> axes) {
 
 struct Axis::Shared {
   World* world;
+  std::vector<int> ranks;  // of that world, which may be part of a job
   std::shared_ptr<ProcessGroup> group;
   std::map<int, Axis> consecutive;
 };
@@ -53,6 +54,7 @@ Axis Axis::make(World& world, const std::vector<int>& ranks, std::string name) {
   Axis axis;
   axis.shared_ = std::make_shared<Shared>();
   axis.shared_->world = &world;
+  axis.shared_->ranks = ranks;
   if (ranks.size() == 1) {
     axis.shared_->group = make_solo_group(world.rank(), std::move(name));
   } else {
@@ -67,7 +69,7 @@ Axis Axis::consecutive(int ranks, std::string name) const {
           this->name(), size());
   Axis& piece = shared_->consecutive[ranks];
   if (piece.shared_ == nullptr) {
-    const auto first = this->ranks().begin() + rank() / ranks * ranks;
+    const auto first = shared_->ranks.begin() + rank() / ranks * ranks;
     piece = make(*shared_->world, {first, first + ranks}, std::move(name));
   }
   return piece;

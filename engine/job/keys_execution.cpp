@@ -48,6 +48,30 @@ void add_execution_keys(std::vector<Key>& table) {
           whole<&Job::parallel, &Parallel::ulysses_degree_in_cp>("--ulysses-degree-in-cp", 1,
                                                                  "Ranks of hybrid_cp_algo that exchange heads")
               .from("none"),
+          whole<&Job::parallel, &Parallel::pipeline, &Pipeline::pipeline_model_parallel_size>(
+              "--pipeline-model-parallel-size", 1,
+              "Ranks of a pipeline, each with some of the layers; the file is about the ranks of one stage"),
+          one_of<&Job::parallel, &Parallel::pipeline, &Pipeline::pipeline_parallel_schedule>(
+              "--pipeline-parallel-schedule", train::pipeline_schedule_names,
+              "Order of a pipeline's work, by torch's names")
+              .from("1F1B, with several stages a rank Interleaved1F1B"),
+          whole<&Job::parallel, &Parallel::pipeline, &Pipeline::num_virtual_stages_per_pipeline_rank>(
+              "--num-virtual-stages-per-pipeline-rank", 1, "Stages of a rank of the pipeline")
+              .from("1"),
+          whole<&Job::parallel, &Parallel::pipeline, &Pipeline::num_layers_per_virtual_pipeline_stage>(
+              "--num-layers-per-virtual-pipeline-stage", 1, "Layers of a stage, which say how many a rank has")
+              .from("all of the rank's"),
+          text<&Job::parallel, &Parallel::pipeline, &Pipeline::num_layer_list>("--num-layer-list", "N,N,...",
+                                                                              "Layers of each rank of the pipeline"),
+          text<&Job::parallel, &Parallel::pipeline, &Pipeline::pipeline_model_parallel_layout>(
+              "--pipeline-model-parallel-layout", "TEXT",
+              "Stages in letters: E embedding, t layer, L loss, | next stage: Et|tt|tL"),
+          whole<&Job::parallel, &Parallel::pipeline, &Pipeline::decoder_first_pipeline_num_layers>(
+              "--decoder-first-pipeline-num-layers", 1, "Layers of the first rank of the pipeline")
+              .from("equal parts"),
+          whole<&Job::parallel, &Parallel::pipeline, &Pipeline::decoder_last_pipeline_num_layers>(
+              "--decoder-last-pipeline-num-layers", 1, "Layers of the last rank of the pipeline")
+              .from("equal parts"),
           choice<&Job::parallel, &Parallel::gather_layout>(
               "--gather-layout",
               "direct: gathers write into the parameters; buffered: into a buffer that is copied out, with PyTorch's bytes. Same bits")

@@ -10,9 +10,6 @@ void add_foreign_keys(std::vector<Key>& table) {
           "--gradient-accumulation-fusion", Kind::kToggle,
           "does not go with FSDP2, which reduces the gradients itself; remove it or write --no-gradient-accumulation-fusion"),
       taken("--no-gradient-accumulation-fusion", Kind::kToggle),
-      only(
-          "--pipeline-model-parallel-size", "1",
-          "FSDP2 does not go with pipeline stages; write 1, and let sharding_size in the file of --fsdp2-config-path split the model"),
       refused(
           "--coc-fused-kernel", Kind::kToggle,
           "is a kernel of one product and its collective, which is not built; remove it, and write --coc-parallel-num 2, 4 or 8"),

@@ -23,6 +23,7 @@ using Objective = objective::ObjectiveOptions;
 using Optimizer = train::OptimizerOptions;
 using Schedule = train::ScheduleOptions;
 using Parallel = train::ParallelOptions;
+using Pipeline = train::PipelineParallel;
 using Memory = train::MemoryOptions;
 using Swap = offload::SwapOptions;
 using Kernels = train::KernelChoice;

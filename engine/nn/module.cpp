@@ -5,6 +5,7 @@
 
 #include "engine/core/error.h"
 #include "engine/core/spelling.h"
+#include "engine/nn/absent.h"
 #include "engine/nn/call_stack.h"
 
 namespace loom::nn {
@@ -82,6 +83,7 @@ void raise_replaced_child(const Module& parent, std::string_view name, const Mod
 }
 
 std::string join_path(std::string_view prefix, std::string_view name) {
+  if (name.starts_with('(')) return std::string(prefix);
   if (prefix.empty()) return std::string(name);
   if (name.empty()) return std::string(prefix);
   return fmt::format("{}.{}", prefix, name);
@@ -108,6 +110,22 @@ Value Module::call_layer(std::size_t index, Args args) {
   return result;
 }
 
+namespace {
+
+// In the children that add nothing to paths; not a placeholder while another one has the module itself.
+const Module* find_inside(const Module& module, std::string_view path) {
+  const Module* placeholder = nullptr;
+  for (const auto& [name, child] : module.children()) {
+    if (!name.starts_with('(')) continue;
+    const Module* found = child->find(path);
+    if (found != nullptr && !is_absent(*found)) return found;
+    if (found != nullptr) placeholder = found;
+  }
+  return placeholder;
+}
+
+}  // namespace
+
 const Module* Module::find(std::string_view path) const {
   const Module* module = this;
   while (!path.empty()) {
@@ -117,7 +135,7 @@ const Module* Module::find(std::string_view path) const {
     for (const auto& [child_name, child] : module->children_) {
       if (child_name == name) next = child.get();
     }
-    if (next == nullptr) return nullptr;
+    if (next == nullptr) return find_inside(*module, path);
     module = next;
     path = dot == std::string_view::npos ? std::string_view{} : path.substr(dot + 1);
   }

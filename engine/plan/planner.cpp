@@ -413,19 +413,29 @@ StepEstimate plan_beside(const OutsideMemory& outside, PlannedJob job, Capacity 
   return plan;
 }
 
+// A plan shows one rank of many that do the same.
+train::TrainingInputs inputs_of_plan(const train::TrainSections& arguments, const train::PretrainCallbacks& callbacks,
+                                     const train::EditConfig& edit = nullptr) {
+  train::TrainingInputs inputs = train::read_inputs(arguments, callbacks, edit);
+  if (!inputs.pipeline) return inputs;
+  config_error(
+      "--pipeline-model-parallel-size is {}, and plans of pipelines are not built in this version; plan with 1, or train",
+      arguments.parallel.pipeline.pipeline_model_parallel_size);
+}
+
 }  // namespace
 
 std::int64_t capacity_of(const train::TrainSections& arguments, const train::PretrainCallbacks& callbacks,
                          const virtual_time::HardwareProfile& profile) {
   if (arguments.memory.device_memory_mib > 0) return arguments.memory.device_memory_bytes();
-  const train::TrainingInputs inputs = train::read_inputs(arguments, callbacks);
+  const train::TrainingInputs inputs = inputs_of_plan(arguments, callbacks);
   return allocator_limit(arguments.memory, profile, outside_memory(profile, expected_groups(arguments, inputs)));
 }
 
 StepEstimate estimate_step(const train::TrainSections& arguments, const train::PretrainCallbacks& callbacks,
                            const virtual_time::HardwareProfile& profile, Capacity capacity,
                            const train::EditConfig& edit) {
-  const train::TrainingInputs inputs = train::read_inputs(arguments, callbacks, edit);
+  const train::TrainingInputs inputs = inputs_of_plan(arguments, callbacks, edit);
   const PlannedJob job{arguments, callbacks, inputs, profile, std::nullopt};
   std::vector<comm::UsedGroup> used;
   const OutsideMemory expected = outside_memory(profile, expected_groups(arguments, inputs));

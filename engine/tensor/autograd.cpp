@@ -23,14 +23,14 @@ class OpNode final : public Node {
                 "a second backward through '{}': its saved tensors are freed after the first; run the forward again, "
                 "or add the losses and run one backward",
                 name_);
-    std::vector<Tensor> saved;
-    saved.reserve(saved_.size());
-    for (const SavedTensor& tensor : saved_) saved.push_back(tensor.unpack());
-    saved_.clear();  // `saved` holds them now: an operator may overwrite tensors without another owner
-    const BackwardFn run = std::exchange(backward_, nullptr);
+    const NodePart* part = TapeState::current().part;
+    const bool runs_again = part != nullptr && !part->is_rest;
+    const std::vector<Tensor> saved = unpacked(runs_again);
+    const BackwardFn run = runs_again ? backward_ : std::exchange(backward_, nullptr);
     if (std::none_of(grads.begin(), grads.end(), [](const Tensor& grad) { return grad.defined(); })) return {};
     Needs needs;
     for (const Edge& edge : edges) needs.push_back(edge.node != nullptr);
+    if (part != nullptr) needs = part->needs;
     if (call_site_ == 0) return run(saved, grads, needs);
     const device::CallSiteScope scope(device::Device::current().log(), call_site_);
     return run(saved, grads, needs);
@@ -38,14 +38,27 @@ class OpNode final : public Node {
 
   void release_saved() override {
     saved_.clear();
+    unpacked_.clear();
     backward_ = nullptr;
   }
 
   std::string_view name() const override { return name_; }
 
  private:
+  // Each is unpacked once. Nothing but the result holds them then, unless the node runs again: an operator may overwrite
+  // tensors without another owner.
+  std::vector<Tensor> unpacked(bool runs_again) {
+    std::vector<Tensor> tensors = std::move(unpacked_);
+    unpacked_.clear();
+    for (const SavedTensor& tensor : saved_) tensors.push_back(tensor.unpack());
+    saved_.clear();
+    if (runs_again) unpacked_ = tensors;
+    return tensors;
+  }
+
   const std::string name_;
   std::vector<SavedTensor> saved_;
+  std::vector<Tensor> unpacked_;  // between the two parts of its backward
   BackwardFn backward_;
   std::int32_t call_site_ = 0;  // of forward, in the device's log
 };
@@ -55,8 +68,11 @@ class IdentityNode final : public Node {
   IdentityNode(std::string_view name, std::function<void()> after) : name_(name), after_(std::move(after)) {}
 
   std::vector<Tensor> backward(const std::vector<Tensor>& grads) override {
-    check_model(after_ != nullptr, "a second backward through '{}': it runs once; run the forward again", name_);
-    std::exchange(after_, nullptr)();
+    const NodePart* part = TapeState::current().part;
+    if (part == nullptr || !part->is_rest) {
+      check_model(after_ != nullptr, "a second backward through '{}': it runs once; run the forward again", name_);
+      std::exchange(after_, nullptr)();
+    }
     std::vector<Tensor> passed = grads;
     passed.resize(edges.size());
     return passed;

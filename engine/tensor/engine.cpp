@@ -1,5 +1,7 @@
-// Backward: dependencies are counted first, then ready nodes run, largest sequence number first.
+// Backward: dependencies are counted first, then ready nodes run, largest sequence number first. In two parts (split_backward.h)
+// an edge belongs to the first if it leads to an input, else to the second; a node with edges of both runs in both.
 #include <algorithm>
+#include <memory>
 #include <queue>
 #include <unordered_map>
 #include <unordered_set>
@@ -8,6 +10,7 @@
 #include "engine/core/error.h"
 #include "engine/kernels/fused.h"
 #include "engine/tensor/autograd.h"
+#include "engine/tensor/split_backward.h"
 #include "engine/tensor/tape_state.h"
 
 namespace loom::autograd {
@@ -23,16 +26,65 @@ struct Ready {
   }
 };
 
+using Nodes = std::unordered_set<const Node*>;
+
+// The nodes below `roots` from which an edge leads to one of `inputs`, and these.
+Nodes nodes_to(std::span<const Root> roots, std::span<const Tensor> inputs) {
+  Nodes leading;
+  for (const Tensor& input : inputs) leading.insert(gradient_edge(input).node.get());
+  Nodes seen;
+  std::vector<const Node*> nodes;
+  for (const Root& root : roots) nodes.push_back(gradient_edge(root.result).node.get());
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    for (const Edge& edge : nodes[i]->edges) {
+      if (edge.node && seen.insert(edge.node.get()).second) nodes.push_back(edge.node.get());
+    }
+  }
+  // An operator's inputs are older than the operator; leaves lead nowhere.
+  std::ranges::sort(nodes, {}, [](const Node* node) { return node->sequence; });
+  for (const Node* node : nodes) {
+    const auto leads = [&](const Edge& edge) { return edge.node && leading.contains(edge.node.get()); };
+    if (std::ranges::any_of(node->edges, leads)) leading.insert(node);
+  }
+  return leading;
+}
+
+// What a backward of inputs leaves to the backward of the rest: a node, the gradients of its outputs, and whether it
+// has run.
+struct Deferred {
+  std::shared_ptr<Node> node;
+  std::vector<Tensor> grads;
+  bool has_run = false;
+};
+
+enum class Part : std::uint8_t { kWhole, kInputs, kRest };
+
 class Backward final : public GradientSums {
  public:
   explicit Backward(std::span<const Root> roots) {
     for (const Root& root : roots) put_root(root);
-    count_dependencies();
-    for (const std::shared_ptr<Node>& node : roots_) {
-      if (dependencies_[node.get()] == 0) push(node);
-    }
-    roots_.clear();
+    begin();
   }
+
+  // The part that leads to `inputs`.
+  Backward(std::span<const Root> roots, std::span<const Tensor> inputs)
+      : part_(Part::kInputs), leading_(nodes_to(roots, inputs)) {
+    for (const Root& root : roots) put_root(root);
+    begin();
+  }
+
+  // The rest.
+  Backward(std::vector<Deferred> deferred, Nodes leading) : part_(Part::kRest), leading_(std::move(leading)) {
+    for (Deferred& one : deferred) {
+      buffers_[one.node.get()] = std::move(one.grads);
+      if (one.has_run) have_run_.insert(one.node.get());
+      roots_.push_back(std::move(one.node));
+    }
+    begin();
+  }
+
+  std::vector<Deferred> take_deferred() { return std::move(deferred_); }
+  Nodes take_leading() { return std::move(leading_); }
 
   void run() {
     while (!ready_.empty()) {
@@ -65,6 +117,21 @@ class Backward final : public GradientSums {
   }
 
  private:
+  void begin() {
+    count_dependencies();
+    for (const std::shared_ptr<Node>& node : roots_) {
+      if (dependencies_[node.get()] == 0) push(node);
+    }
+    roots_.clear();
+  }
+
+  bool leads_to_input(const Node* node) const { return leading_.contains(node); }
+
+  // Whether the edge belongs to this part.
+  bool is_taken(const Edge& edge) const {
+    return edge.node && (part_ == Part::kWhole || leads_to_input(edge.node.get()) == (part_ == Part::kInputs));
+  }
+
   void put_root(const Root& root) {
     const Edge edge = gradient_edge(root.result);
     check_model(edge.node != nullptr,
@@ -85,7 +152,7 @@ class Backward final : public GradientSums {
       Node* node = stack.back();
       stack.pop_back();
       for (const Edge& edge : node->edges) {
-        if (!edge.node) continue;
+        if (!is_taken(edge)) continue;
         ++dependencies_[edge.node.get()];
         if (seen.insert(edge.node.get()).second) stack.push_back(edge.node.get());
       }
@@ -96,20 +163,38 @@ class Backward final : public GradientSums {
     std::vector<Tensor> grads = std::move(buffers_[node.get()]);
     buffers_.erase(node.get());
     if (grads.empty()) grads.resize(1);
-    run_hooks(*node, grads);
+    if (part_ == Part::kInputs && !leads_to_input(node.get())) return deferred_.push_back({node, std::move(grads)});
+    const bool is_rest = have_run_.contains(node.get());
+    if (!is_rest) run_hooks(*node, grads);
+    const auto is_left = [this](const Edge& edge) { return edge.node && !is_taken(edge); };
+    const bool is_split = part_ == Part::kInputs && std::ranges::any_of(node->edges, is_left);
+    if (is_split) deferred_.push_back({node, grads, /*has_run=*/true});
     running_ = node.get();
     is_added_.assign(node->edges.size(), false);
-    std::vector<Tensor> next = node->backward(grads);
+    std::vector<Tensor> next = run_part(*node, grads, is_split || is_rest, is_rest);
     grads.clear();
-    node->release_saved();
+    if (!is_split) node->release_saved();
     next.resize(node->edges.size());
     for (std::size_t i = 0; i < node->edges.size(); ++i) {
       const Edge& edge = node->edges[i];
-      if (!edge.node) continue;
+      if (!is_taken(edge)) {
+        next[i] = Tensor{};
+        continue;
+      }
       is_added_[i] ? count_added_gradient(edge, next[i]) : put_gradient(edge, next[i]);
       next[i] = Tensor{};
       if (--dependencies_[edge.node.get()] == 0) push(edge.node);
     }
+  }
+
+  std::vector<Tensor> run_part(Node& node, const std::vector<Tensor>& grads, bool is_part, bool is_rest) const {
+    NodePart part{.needs = {}, .is_rest = is_rest};
+    for (const Edge& edge : node.edges) part.needs.push_back(is_taken(edge));
+    // A node may run a backward of its own.
+    const NodePart* const outer = std::exchange(TapeState::current().part, is_part ? &part : nullptr);
+    const auto restore = [outer](void*) { TapeState::current().part = outer; };
+    const std::unique_ptr<void, decltype(restore)> restored(&part, restore);
+    return node.backward(grads);
   }
 
   static void run_hooks(Node& node, std::vector<Tensor>& grads) {
@@ -155,6 +240,10 @@ class Backward final : public GradientSums {
 
   void push(const std::shared_ptr<Node>& node) { ready_.push({node, arrivals_++}); }
 
+  const Part part_ = Part::kWhole;
+  Nodes leading_;                             // to inputs
+  Nodes have_run_;                            // in the first part
+  std::vector<Deferred> deferred_;            // to the second part
   std::vector<std::shared_ptr<Node>> roots_;  // each once, until they are in the queue
   std::priority_queue<Ready> ready_;
   std::uint64_t arrivals_ = 0;
@@ -183,9 +272,10 @@ void backward(const Tensor& loss, const Tensor& grad) {
   backward({&root, 1});
 }
 
-void backward(std::span<const Root> roots) {
+namespace {
+
+void run(Backward& graph) {
   const NoGrad no_grad;
-  Backward graph(roots);
   const TaskScope task(graph);
   graph.run();
   // A callback may queue another.
@@ -193,6 +283,38 @@ void backward(std::span<const Root> roots) {
     const std::function<void()> callback = TapeState::current().tasks.back().callbacks[i];
     callback();
   }
+}
+
+}  // namespace
+
+void backward(std::span<const Root> roots) {
+  Backward graph(roots);
+  run(graph);
+}
+
+struct RestOfBackward::Parts {
+  std::vector<Deferred> deferred;
+  Nodes leading;
+};
+
+RestOfBackward::RestOfBackward(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
+RestOfBackward::RestOfBackward() = default;
+RestOfBackward::RestOfBackward(RestOfBackward&&) noexcept = default;
+RestOfBackward& RestOfBackward::operator=(RestOfBackward&&) noexcept = default;
+RestOfBackward::~RestOfBackward() = default;
+
+RestOfBackward backward_of_inputs(std::span<const Root> roots, std::span<const Tensor> inputs) {
+  Backward graph(roots, inputs);
+  run(graph);
+  return RestOfBackward(std::make_unique<RestOfBackward::Parts>(
+      RestOfBackward::Parts{graph.take_deferred(), graph.take_leading()}));
+}
+
+void RestOfBackward::run() {
+  require(parts_ != nullptr, "the rest of a backward runs twice");
+  Backward graph(std::move(parts_->deferred), std::move(parts_->leading));
+  parts_.reset();
+  autograd::run(graph);
 }
 
 void queue_callback(std::function<void()> callback) {

@@ -26,13 +26,20 @@ struct GraphTask {
   std::vector<std::function<void()>> callbacks;
 };
 
+// Which of a node's gradients its backward computes; without it all, once.
+struct NodePart {
+  std::vector<bool> needs;  // by edge
+  bool is_rest = false;     // the others were computed before; the node keeps what it saved until then
+};
+
 struct TapeState {
   bool grad_enabled = true;
   bool grad_deferred = false;  // off, and backward will run it again
   std::uint64_t next_sequence = 0;
   std::uint64_t next_task = 1;
   std::vector<SavedTensorHooks> saved_hooks;
-  std::vector<GraphTask> tasks;  // innermost last
+  std::vector<GraphTask> tasks;    // innermost last
+  const NodePart* part = nullptr;  // of the node that runs; null: all of it
 
   static TapeState& current() { return RankContext::current().slot<TapeState>(); }
 };

@@ -16,6 +16,7 @@
 #include "models/hf/hf_folder.h"
 #include "models/hf/transformers_model.h"
 #include "models/mixin/fsdp2_mixin.h"
+#include "sharding/pipeline/keep_stage.h"
 
 namespace loom::train {
 namespace {
@@ -96,11 +97,19 @@ bool is_preset(const std::filesystem::path& file) {
   return share && std::filesystem::equivalent(file, *share / "configs" / "fsdp2" / file.filename(), none);
 }
 
+// fsdp2_config.yaml is about these.
+int ranks_of_stage(const TrainSections& arguments) {
+  const int stages = arguments.parallel.pipeline.pipeline_model_parallel_size;
+  if (arguments.launch.ranks % stages == 0) return arguments.launch.ranks / stages;
+  config_error("--pipeline-model-parallel-size is {}, of {} rank{}; use a divisor", stages, arguments.launch.ranks,
+               arguments.launch.ranks == 1 ? "" : "s");
+}
+
 // The file against the model. One of ours that does not fit: the error says which do.
 sharding::ResolvedFsdp2Config resolve(const TrainSections& arguments, nn::Module& model,
                                       const sharding::Fsdp2Config& config) {
   const sharding::GatherLayout layout = gather_layout(arguments.parallel, arguments.kernels.set);
-  const int ranks = arguments.launch.ranks;
+  const int ranks = ranks_of_stage(arguments);
   try {
     return sharding::resolve_fsdp2(model, config, ranks, layout);
   } catch (const ConfigError& error) {
@@ -109,8 +118,7 @@ sharding::ResolvedFsdp2Config resolve(const TrainSections& arguments, nn::Module
     const std::vector<std::string> presets = fitting_presets(model, layout, ranks);
     if (presets.empty()) throw;
     config_error("{}; of the files in configs/fsdp2, {} {} {} on {} rank{}", error.what(), fmt::join(presets, ", "),
-                 presets.size() == 1 ? "fits" : "fit", model.type_name(), arguments.launch.ranks,
-                 arguments.launch.ranks == 1 ? "" : "s");
+                 presets.size() == 1 ? "fits" : "fit", model.type_name(), ranks, ranks == 1 ? "" : "s");
   }
 }
 
@@ -126,7 +134,9 @@ void check_evaluates(const ScheduleOptions& schedule, const data::DataLoaders& d
 void check_one_rank(const ParallelOptions& options) {
   for (const auto& [flag, ranks] : {std::pair{"--context-parallel-size", options.context_parallel_size},
                                     std::pair{"--tensor-model-parallel-size", options.tensor_model_parallel_size},
-                                    std::pair{"--expert-model-parallel-size", options.expert_model_parallel_size}}) {
+                                    std::pair{"--expert-model-parallel-size", options.expert_model_parallel_size},
+                                    std::pair{"--pipeline-model-parallel-size",
+                                              options.pipeline.pipeline_model_parallel_size}}) {
     if (ranks <= 1) continue;
     config_error("{} is {}, which needs --use-torch-fsdp2 --fsdp2-config-path FILE and {} ranks; write 1, or add them",
                  flag, ranks, ranks);
@@ -149,10 +159,42 @@ void load_sharding(const TrainSections& arguments, const EditConfig& edit, Train
 }
 
 // Ranks that share a sequence are among those that shard, or these among them.
-ParallelDegrees degrees_of(const sharding::ResolvedFsdp2Config& config) {
+ParallelDegrees degrees_of(const sharding::ResolvedFsdp2Config& config, int stages) {
   const int ranks = config.layout.shard * config.layout.replicate, cp = config.sequences.degrees.ranks();
   const int dp_shard = std::max(1, config.layout.shard / cp);
-  return {.dp_replicate = ranks / (cp * dp_shard), .dp_shard = dp_shard, .cp = cp, .tp = config.layout.tensor};
+  return {.dp_replicate = ranks / (cp * dp_shard), .dp_shard = dp_shard, .cp = cp, .tp = config.layout.tensor,
+          .pp = stages};
+}
+
+// What does not go with stages, by its flag or key, is refused.
+void check_goes_with_stages(const TrainSections& arguments, const TrainingInputs& inputs) {
+  const sharding::ResolvedFsdp2Config& resolved = *inputs.fsdp2;
+  const std::pair<bool, std::string_view> refused[] = {
+      {resolved.matrices.ranks > 1, "tensor_parallel_size above 1"},
+      {resolved.experts.ranks > 1, "expert_parallel_size above 1"},
+      {resolved.sequences.degrees.ranks() > 1, "a sequence shared by ranks"},
+      {inputs.tuning.lora.has_value(), "adapters"},
+      {inputs.fsdp2_config->pregather, "pregather"},
+      {!inputs.fsdp2_config->sync_each_batch, "sync_each_batch: false (gradients of a stage are always reduced once)"},
+      {!inputs.fsdp2_config->reshard_after_backward,
+       "reshard_after_backward: false (a stage always keeps parameters until its last backward)"},
+      {arguments.memory.reuse_fp32_param, "--reuse-fp32-param"},
+      {arguments.optimizer.kind == OptimizerKind::kMuon, "--optimizer muon"},
+      {objective::row_of(arguments.objective.stage).forward != objective::Forward::kNextToken, "this --stage"},
+  };
+  for (const auto& [is_set, what] : refused) {
+    if (!is_set) continue;
+    config_error("--pipeline-model-parallel-size {} does not go with {} in this version; remove one of them",
+                 arguments.parallel.pipeline.pipeline_model_parallel_size, what);
+  }
+}
+
+void plan_stages(const TrainSections& arguments, nn::Module& model, TrainingInputs& inputs) {
+  if (!arguments.parallel.pipeline.is_on()) return;
+  check_goes_with_stages(arguments, inputs);
+  inputs.pipeline = plan_pipeline(
+      arguments.parallel.pipeline, sharding::pipeline_layers(model),
+      inputs.dims.micro_batches(arguments.schedule.global_batch_size, arguments.schedule.micro_batch_size));
 }
 
 void check_optimizer(OptimizerKind kind, const sharding::SharedMatrices& matrices,
@@ -182,7 +224,9 @@ void resolve_sharding(const TrainSections& arguments, nn::Module& model, Trainin
         sharding_file(arguments.parallel), name(output));
   }
   inputs.fsdp2 = resolve(arguments, model, config);
-  inputs.dims = ParallelDims(degrees_of(*inputs.fsdp2), arguments.launch.ranks);
+  inputs.dims = ParallelDims(degrees_of(*inputs.fsdp2, arguments.parallel.pipeline.pipeline_model_parallel_size),
+                             arguments.launch.ranks);
+  plan_stages(arguments, model, inputs);
   check_optimizer(arguments.optimizer.kind, inputs.fsdp2->matrices, config);
   inputs.fsdp2->warnings.insert(inputs.fsdp2->warnings.end(), said.begin(), said.end());
   warn_of_unscaled_fp16(arguments.optimizer, config, *inputs.fsdp2);

@@ -14,6 +14,7 @@
 #include "engine/objective/objective.h"
 #include "engine/train/callbacks.h"
 #include "engine/train/parallel_dims.h"
+#include "engine/train/pipeline/pipeline_plan.h"
 #include "engine/train/tuning.h"
 #include "models/hf/untie.h"
 #include "sharding/parallelize.h"
@@ -29,6 +30,7 @@ struct TrainingInputs {
   std::optional<sharding::ResolvedFsdp2Config> fsdp2;  // that file resolved against the model
   std::vector<sharding::RecomputedModule> recomputed;  // by flags; also in `fsdp2`, if that is set
   ParallelDims dims{{}, 1};                            // of the job
+  std::optional<PipelinePlan> pipeline;                // of --pipeline-model-parallel-size above 1
   Tuning tuning;                                       // adapters and frozen modules
   std::vector<std::string> said;                       // notes on tuning, which one rank prints
 };

@@ -7,11 +7,6 @@
 namespace loom::train {
 namespace {
 
-void refuse_unbuilt(std::string_view name, int degree, std::string_view what) {
-  if (degree > 1)
-    config_error("{} {}: {} parallelism is not built yet in this version; use {} 1", name, degree, what, name);
-}
-
 // The factors of the equation: the data degrees, and others where they count.
 std::vector<comm::AxisSize> shown(const std::vector<comm::AxisSize>& axes) {
   std::vector<comm::AxisSize> kept;
@@ -27,7 +22,6 @@ ParallelDims::ParallelDims(const ParallelDegrees& degrees, int ranks) : degrees_
   for (const comm::AxisSize& axis : axes()) {
     if (axis.size < 1) config_error("{} is {}, expected 1 or more", axis.name, axis.size);
   }
-  refuse_unbuilt("pp", degrees.pp, "pipeline");
   if (comm::product(axes()) != ranks) {
     config_error("{}, but {} {}; give degrees whose product is {}", comm::equation(shown(axes())), ranks,
                  ranks == 1 ? "rank runs" : "ranks run", ranks);
@@ -45,6 +39,7 @@ std::vector<comm::AxisSize> ParallelDims::axes() const {
 int ParallelDims::data_rank(int rank) const { return rank / (degrees_.cp * degrees_.tp) % data_size(); }
 
 comm::Axis ParallelDims::loss_axis(const comm::DeviceMesh& mesh) const {
+  if (degrees_.pp > 1) return mesh.flatten({"pp", "dp_replicate", "dp_shard", "cp"}, "loss");
   return mesh.flatten({"dp_replicate", "dp_shard", "cp"}, "loss");
 }
 

@@ -8,7 +8,6 @@
 // Ranks    the mesh's order (comm/mesh.h), slowest first: pp, dp_replicate, dp_shard, cp, tp.
 // Samples  ranks that differ in dp_replicate or dp_shard read different samples; ranks that differ only in cp, tp or
 //          pp work on the same.
-// Built    all but pp, which is 1 in this version.
 // Errors   ConfigError, the same on every rank:
 //            dp_replicate 2 x dp_shard 2 = 4, but 8 ranks run; give degrees whose product is 8
 #pragma once
@@ -31,7 +30,7 @@ struct ParallelDegrees {
 
 class ParallelDims {
  public:
-  // Throws ConfigError unless every degree is 1 or more, is built, and their product is `ranks`.
+  // Throws ConfigError unless every degree is 1 or more, and their product is `ranks`.
   ParallelDims(const ParallelDegrees& degrees, int ranks);
 
   const ParallelDegrees& degrees() const { return degrees_; }
@@ -48,7 +47,8 @@ class ParallelDims {
     return global_batch_size / (micro_batch_size * data_size());
   }
 
-  // The ranks of one stage that together hold the loss of the whole batch, each of as many tokens. Collective.
+  // The ranks that together hold the loss of the whole batch, each of as many tokens; with stages, of all of them, which
+  // know the loss of the last one. Collective.
   comm::Axis loss_axis(const comm::DeviceMesh& mesh) const;
   // True for one rank of the job, which has the loss: it prints, and writes single files.
   bool reports(int rank) const;

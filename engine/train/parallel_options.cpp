@@ -89,6 +89,8 @@ sharding::Fsdp2Config read_sharding(const ParallelOptions& options) {
 }
 
 int data_ranks(const ParallelOptions& options, int ranks) {
+  const int stages = options.pipeline.pipeline_model_parallel_size;
+  if (ranks % stages == 0) ranks /= stages;
   std::error_code none;
   const bool has_file = options.fsdp2_config || (options.fsdp2_config_path &&
                                                  std::filesystem::is_regular_file(*options.fsdp2_config_path, none));

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/train/pipeline/options.h"
 #include "models/decoder/layer_recompute_options.h"
 #include "sharding/config/recomputed_module.h"
 #include "sharding/config/token_dispatcher.h"
@@ -45,6 +46,7 @@ struct ParallelOptions {
   int ulysses_degree_in_cp = 0;
   int tensor_model_parallel_size = 0;  // replaces tensor_parallel_size of that file; 0: not given
   bool sequence_parallel = false;
+  PipelineParallel pipeline = {};
   // Set overlap_slices of that file: to kMc2Slices, or to coc_parallel_num.
   bool use_ascend_mc2 = false;
   bool use_ascend_coc = false;

@@ -22,6 +22,7 @@
 #include "engine/train/finite.h"
 #include "engine/train/model_folder.h"
 #include "engine/train/not_finite.h"
+#include "engine/train/pipeline/pipeline.h"
 #include "engine/train/reference_source.h"
 #include "engine/train/sharded_model.h"
 #include "engine/train/step/marks.h"
@@ -94,6 +95,23 @@ comm::DeviceMesh agreed_mesh(const TrainingInputs& inputs, const ParallelDims& d
   return comm::DeviceMesh::create(world, dims.axes());
 }
 
+// Where the first rank of this one's stage is.
+std::vector<int> first_of_stage(const comm::DeviceMesh& mesh, int rank) {
+  std::vector<int> place(mesh.axes().size());
+  place.front() = mesh.coordinates(rank).front();
+  return place;
+}
+
+// Null: every rank has the whole model.
+std::unique_ptr<Pipeline> make_pipeline(const TrainSections& arguments, const PretrainCallbacks& callbacks,
+                                        const TrainingInputs& inputs, comm::World& world,
+                                        const comm::DeviceMesh& mesh) {
+  if (!inputs.pipeline) return nullptr;
+  return std::make_unique<Pipeline>(
+      *inputs.pipeline, [&] { return provide_tuned_model(arguments, callbacks, inputs.tuning); }, world,
+      mesh.axis("pp"));
+}
+
 }  // namespace
 
 Trainer::Trainer(const TrainSections& arguments, const PretrainCallbacks& callbacks, const TrainingInputs& inputs,
@@ -105,7 +123,8 @@ Trainer::Trainer(const TrainSections& arguments, const PretrainCallbacks& callba
       dims_(inputs.dims.degrees(), world.size()),
       mesh_(agreed_mesh(inputs, dims_, world)),
       loss_axis_(dims_.loss_axis(mesh_)),
-      model_(provide_tuned_model(arguments, callbacks, inputs.tuning)),
+      pipeline_(make_pipeline(arguments, callbacks, inputs, world, mesh_)),
+      model_(pipeline_ ? pipeline_->model() : provide_tuned_model(arguments, callbacks, inputs.tuning)),
       sharded_(models::sharded_module(*model_)),
       objective_(inputs.objective),
       micro_batches_(dims_.micro_batches(arguments.schedule.global_batch_size, arguments.schedule.micro_batch_size)),
@@ -122,6 +141,7 @@ Trainer::Trainer(const TrainSections& arguments, const PretrainCallbacks& callba
   provide_auxiliary(objective::Auxiliary::kValues, world);  // before the model has its bytes
   shard_and_fill(*model_, inputs_.weights, arguments_, inputs_, world);
   check_adapters();
+  if (pipeline_) pipeline_->begin();
   provide_auxiliary(objective::Auxiliary::kModel, world);
   update_ = make_update(world);
   said_.insert(said_.end(), update_->said().begin(), update_->said().end());
@@ -218,8 +238,8 @@ std::vector<std::int64_t> Trainer::rows_of(std::int64_t first_sample, std::int64
                          arguments_.schedule.micro_batch_size, index);
 }
 
-data::Loss Trainer::forward(data::DataIterator data, std::string_view place) {
-  data::ForwardResult result = run_users_code("forward_step", place, [&] { return objective_.forward(data, *model_); });
+data::Loss Trainer::forward(data::DataIterator data, nn::Module& model, std::string_view place) {
+  data::ForwardResult result = run_users_code("forward_step", place, [&] { return objective_.forward(data, model); });
   if (!result.loss_func) config_error("forward_step returned no loss_func; return {{output, loss_func}}");
   data::Loss loss = run_users_code("loss_func", place, [&] { return result.loss_func(std::move(result.output)); });
   if (!loss.loss.defined() || loss.loss.numel() != 1) {
@@ -238,7 +258,13 @@ Trainer::StepData Trainer::data_of_step() {
   if (inputs_.objective.loaders.count_tokens) return counted_data_of_step();
   StepData data;
   for (std::int64_t index = 0; index < micro_batches_; ++index) {
-    data.micro_batches.emplace_back(watched_train_, rows_of(state_.samples_consumed, index));
+    std::vector<std::int64_t> rows = rows_of(state_.samples_consumed, index);
+    // Several stages take the batch.
+    if (pipeline_) {
+      data.micro_batches.emplace_back(run_users_code("the data loader", place(), [&] { return watched_train_(rows); }));
+    } else {
+      data.micro_batches.emplace_back(watched_train_, std::move(rows));
+    }
     data.weights.push_back(1.0 / static_cast<double>(micro_batches_));
   }
   return data;
@@ -281,11 +307,19 @@ void Trainer::check_counted(double scored) {
 Trainer::StepWork Trainer::run_actions() {
   StepWork work{.data = data_of_step(), .losses = {}};
   work.losses.resize(work.data.weights.size());
+  if (pipeline_) {
+    pipeline_->run_step(
+        {.forward = [&](PipelineStage& stage,
+                        std::int64_t index) { return run_stage(work, stage, static_cast<std::size_t>(index)); },
+         .begin_phase = [this](std::string_view phase) { begin_phase(phase); }});
+    pipeline_->share(work.loss, work.reports);
+    return work;
+  }
   for (std::size_t at = 0; at < actions_.size(); ++at) {
     const auto micro_batch = static_cast<std::size_t>(actions_[at].micro_batch);
     switch (actions_[at].kind) {
       case ActionKind::kForward:
-        run_forward(work, micro_batch);
+        run_forward(work, micro_batch, *model_);
         break;
       case ActionKind::kReadLoss:
         read_loss(work, micro_batch);
@@ -300,13 +334,30 @@ Trainer::StepWork Trainer::run_actions() {
   return work;
 }
 
-void Trainer::run_forward(StepWork& work, std::size_t micro_batch) {
+std::string Trainer::place() const {
+  return fmt::format("iteration {} of {}", state_.step + 1, arguments_.schedule.train_iters);
+}
+
+// The loss of the last stage, else hidden states.
+Tensor Trainer::run_stage(StepWork& work, PipelineStage& stage, std::size_t micro_batch) {
+  if (stage.layout().loss) {
+    run_forward(work, micro_batch, stage);
+    read_loss(work, micro_batch);
+    return update_->scaled(std::exchange(work.losses[micro_batch], {}));
+  }
+  begin_phase("forward");
+  const auto index = static_cast<std::int64_t>(micro_batch);
+  const RngForward draws(drawn_rows(arguments_, inputs_, rows_of(state_.samples_consumed, index)));
+  data::DataIterator data = work.data.micro_batches[micro_batch];
+  return run_users_code("forward_step", place(), [&] { return objective_.forward(data, stage); }).output.tensor();
+}
+
+void Trainer::run_forward(StepWork& work, std::size_t micro_batch, nn::Module& model) {
   begin_phase("forward");
   const auto index = static_cast<std::int64_t>(micro_batch);
   const RngForward draws(drawn_rows(arguments_, inputs_, rows_of(state_.samples_consumed, index)));
   const double weight = work.data.weights[micro_batch];
-  data::Loss result = forward(std::move(work.data.micro_batches[micro_batch]),
-                              fmt::format("iteration {} of {}", state_.step + 1, arguments_.schedule.train_iters));
+  data::Loss result = forward(std::move(work.data.micro_batches[micro_batch]), model, place());
   add_reports(work.reports, result.reports, weight);
   if (!result.loss.requires_grad()) {
     config_error("loss_func returned a loss that no trained parameter leads to; compute it from the model's output");
@@ -420,29 +471,54 @@ StepMetrics Trainer::step() {
   metrics.peak_memory_bytes = peaks_by_category(memory.stats());
   metrics.peak_host_memory_bytes = device::Device::current().host_memory().stats().peak_bytes;
   for (auto observer = observers_.rbegin(); observer != observers_.rend(); ++observer) (*observer)->end_step(step);
-  metrics.tokens_per_second = tokens_ * loss_axis_.size() / seconds_since(start);
+  metrics.tokens_per_second = tokens_ * loss_axis_.size() / dims_.degrees().pp / seconds_since(start);
   return metrics;
+}
+
+// Of the weighted losses, and of the weights; `reports` are weighted too.
+std::vector<double> Trainer::sums_of_evaluation(const data::DataLoader& loader, Reports& reports) {
+  const std::int64_t count = arguments_.schedule.eval_iters * micro_batches_;
+  const std::string place = fmt::format("the evaluation after iteration {}", state_.step);
+  std::vector<double> sums(2);
+  const auto batch_of = [&](std::int64_t i) {
+    const std::int64_t first_sample = i / micro_batches_ * arguments_.schedule.global_batch_size;
+    return run_users_code("the data loader", place, [&] { return loader(rows_of(first_sample, i % micro_batches_)); });
+  };
+  const auto add = [&](data::Batch batch, nn::Module& model) {
+    const auto& counts = inputs_.objective.loaders.count_tokens;
+    const double weight = counts ? counts(batch).loss_weight() : 1.0;
+    const data::Loss loss = forward(data::DataIterator(std::move(batch)), model, place);
+    sums[0] += weight * loss.loss.item();
+    sums[1] += weight;
+    add_reports(reports, loss.reports, weight);
+  };
+  if (!pipeline_) {
+    for (std::int64_t i = 0; i < count; ++i) add(batch_of(i), *model_);
+    return sums;
+  }
+  pipeline_->evaluate(count, {.forward =
+                                  [&](PipelineStage& stage, std::int64_t i) {
+                                    if (!stage.layout().loss) {
+                                      data::DataIterator data(batch_of(i));
+                                      return objective_.forward(data, stage).output.tensor();
+                                    }
+                                    add(batch_of(i), stage);
+                                    return Tensor{};
+                                  },
+                              .begin_phase = {}});
+  reports.emplace_back("", sums[1]);  // travels with them
+  pipeline_->share(sums[0], reports);
+  sums[1] = reports.back().second;
+  reports.pop_back();
+  return sums;
 }
 
 std::optional<Evaluation> Trainer::evaluate(const data::DataLoader& loader) {
   if (!loader || arguments_.schedule.eval_iters == 0) return std::nullopt;
   const autograd::NoGrad no_grad;
   model_->eval();
-  const std::int64_t count = arguments_.schedule.eval_iters * micro_batches_;
-  const std::string place = fmt::format("the evaluation after iteration {}", state_.step);
-  std::vector<double> sums(2);  // of the weighted losses, and of the weights; then of the weighted reports
   Reports reports;
-  for (std::int64_t i = 0; i < count; ++i) {
-    const std::int64_t first_sample = i / micro_batches_ * arguments_.schedule.global_batch_size;
-    data::Batch batch =
-        run_users_code("the data loader", place, [&] { return loader(rows_of(first_sample, i % micro_batches_)); });
-    const auto& count = inputs_.objective.loaders.count_tokens;
-    const double weight = count ? count(batch).loss_weight() : 1.0;
-    const data::Loss loss = forward(data::DataIterator(std::move(batch)), place);
-    sums[0] += weight * loss.loss.item();
-    sums[1] += weight;
-    add_reports(reports, loss.reports, weight);
-  }
+  std::vector<double> sums = sums_of_evaluation(loader, reports);
   model_->train();
   for (const auto& [name, sum] : reports) sums.push_back(sum);
   mean_over(loss_axis_, sums);
@@ -460,8 +536,9 @@ std::optional<std::string> Trainer::save(const std::filesystem::path& folder) {
   const auto lora = models::lora_of(sharded_);
   std::vector<std::pair<std::string, Tensor>> tensors;
   std::optional<std::string> bad;
+  const bool collects = pipeline_ ? mesh_.coordinates(rank_) == first_of_stage(mesh_, rank_) : reports();
   const auto take = [&](const std::string& path, const Tensor& full) {
-    if (!reports()) return;
+    if (!collects) return;
     if (!bad && !all_finite(full)) bad = path;
     const io::HfWeights* of_base = lora == nullptr ? loaded : nullptr;  // adapters are fp32 beside a bf16 base
     tensors.emplace_back(path,
@@ -469,12 +546,19 @@ std::optional<std::string> Trainer::save(const std::filesystem::path& folder) {
   };
   sharding::for_each_full_parameter(sharded_, take,
                                     [&](const std::string& path) { return lora == nullptr || lora->is_tuned(path); });
-  if (!reports()) return std::nullopt;
+  if (!collects) return std::nullopt;
   if (lora == nullptr) {
     for (const auto& [path, buffer] : nn::persistent_buffers(sharded_)) {
       const Tensor whole = Tensor::host(buffer.shape(), buffer.dtype(), path);
       whole.copy_from(buffer);
       take(path, whole);
+    }
+  }
+  if (pipeline_) {
+    tensors = pipeline_->collected(std::move(tensors));
+    if (!reports()) return std::nullopt;
+    for (const auto& [path, tensor] : tensors) {
+      if (!bad && !all_finite(tensor)) bad = path;
     }
   }
   if (bad) {

@@ -41,6 +41,8 @@ class Optimizer;
 
 namespace loom::train {
 
+class Pipeline;
+class PipelineStage;
 class Update;
 
 // A rank's request to stop, and the request that all ranks agreed on.
@@ -122,7 +124,7 @@ class Trainer {
   // The samples of this rank's micro-batch number `index` of the step that begins at `first_sample`.
   std::vector<std::int64_t> rows_of(std::int64_t first_sample, std::int64_t index) const;
   // `place`: the place in the run, for errors from the program's callbacks.
-  data::Loss forward(data::DataIterator data, std::string_view place);
+  data::Loss forward(data::DataIterator data, nn::Module& model, std::string_view place);
   // A rank's micro-batches of a step, and the weight of the loss of each.
   struct StepData {
     std::vector<data::DataIterator> micro_batches;
@@ -139,7 +141,8 @@ class Trainer {
   StepData counted_data_of_step();
   void check_counted(double scored);
   StepWork run_actions();
-  void run_forward(StepWork& work, std::size_t micro_batch);
+  void run_forward(StepWork& work, std::size_t micro_batch, nn::Module& model);
+  Tensor run_stage(StepWork& work, PipelineStage& stage, std::size_t micro_batch);
   void read_loss(StepWork& work, std::size_t micro_batch) const;
   void run_backward(StepWork& work, std::size_t at);
   void begin_phase(std::string_view phase);
@@ -148,6 +151,8 @@ class Trainer {
   void add_request(std::vector<double>& means) const;
   static StopRequest agreed_on(std::span<const double> means);
   bool reports() const { return dims_.reports(rank_); }
+  std::string place() const;
+  std::vector<double> sums_of_evaluation(const data::DataLoader& loader, Reports& reports);
 
   const TrainSections& arguments_;
   const PretrainCallbacks& callbacks_;
@@ -156,6 +161,7 @@ class Trainer {
   const ParallelDims dims_;
   const comm::DeviceMesh mesh_;
   const comm::Axis loss_axis_;
+  const std::unique_ptr<Pipeline> pipeline_;  // null: the rank has the whole model
   std::shared_ptr<nn::Module> model_;
   nn::Module& sharded_;  // the root of the file's paths and the weights' names: the model or a part of it
   objective::RankObjective objective_;

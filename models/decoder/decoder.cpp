@@ -11,6 +11,7 @@
 #include "models/decoder/decoder_families.h"
 #include "models/decoder/decoder_parts.h"
 #include "models/hub/model_hub.h"
+#include "sharding/pipeline/pipeline_parts.h"
 #include "sharding/tensor/tensor_plan.h"
 
 namespace loom::models {
@@ -137,6 +138,8 @@ void attach_tensor_plan(nn::Module& causal_model, const DecoderConfig& config) {
     plan.rowwise.push_back(mlp + ".down_proj");
   }
   causal_model.attach(std::make_shared<sharding::TensorPlan>(std::move(plan)));
+  causal_model.attach(std::make_shared<sharding::PipelineParts>(
+      sharding::PipelineParts{{"model.embed_tokens"}, "model.layers", {"model.norm", "lm_head"}}));
   attach_tensor(causal_model);
 }
 

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "engine/dist/tensor_slot.h"
+#include "engine/nn/absent.h"
 #include "engine/nn/functional.h"
 #include "engine/nn/layers.h"
 #include "engine/tensor/ops.h"
@@ -12,6 +13,7 @@
 #include "models/decoder/cache_call.h"
 #include "models/decoder/decoder_parts.h"
 #include "models/decoder/layer_parts.h"
+#include "sharding/pipeline/pipeline_parts.h"
 #include "sharding/tensor/tensor_plan.h"
 
 namespace loom::models {
@@ -178,20 +180,20 @@ class Gpt2Model final : public nn::Module {
   }
   std::string_view type_name() const override { return "GPT2Model"; }
 
-  nn::Embedding& wte;
+  nn::Child<nn::Embedding> wte;
 
  protected:
   Value forward(const Args& args) override {
-    const std::int64_t length = check_length(args.tensor(0).shape(), 2, config_);
-    const auto cache = CacheCall::of(args, args.tensor(0).shape(), config_);
-    const dist::TensorSlot& tensor = *attachment<dist::TensorSlot>();
-    Tensor hidden = ops::add(wte(args.tensor(0)), wpe_(own_positions(positions(args, length, cache), tensor)));
-    hidden = dropped(hidden, config_.embedding_dropout, *this);
+    const Value& given = args.find("inputs_embeds");  // of a stage that has no embedding
+    const Shape& shape = given.is_none() ? args.tensor(0).shape() : given.tensor().shape();
+    const auto cache = CacheCall::of(args, shape, config_);
+    Tensor hidden = given.is_none() ? embeddings(args, cache) : given.tensor();
     const Value& ends = args.find("actual_seq_len");
     if (!cache) {
       hidden = run_layers(h_, {{std::move(hidden), ends}, {}}, [this](std::size_t i, const Args& a) {
-                 return result_of_layer(h_[i], {a.positional[1], {}}, a.tensor(0));
+                 return nn::is_absent(h_[i]) ? a.positional[0] : result_of_layer(h_[i], {a.positional[1], {}}, a.tensor(0));
                }).tensor();
+      if (nn::is_absent(*ln_f_)) return hidden;
       return ln_f_(hidden);
     }
     for (std::size_t i = 0; i < h_.size(); ++i) hidden = run_layer(h_[i], {ends, cache->layer(i)}, hidden);
@@ -200,6 +202,13 @@ class Gpt2Model final : public nn::Module {
   }
 
  private:
+  Tensor embeddings(const Args& args, const std::optional<CacheCall>& cache) {
+    const std::int64_t length = check_length(args.tensor(0).shape(), 2, config_);
+    const dist::TensorSlot& tensor = *attachment<dist::TensorSlot>();
+    const Tensor sum = ops::add(wte(args.tensor(0)), wpe_(own_positions(positions(args, length, cache), tensor)));
+    return dropped(sum, config_.embedding_dropout, *this);
+  }
+
   static Tensor positions(const Args& args, std::int64_t length, const std::optional<CacheCall>& cache) {
     if (cache) return cache->position_ids();
     const Value& given = args.find("position_ids");
@@ -217,8 +226,10 @@ class Gpt2LMHeadModel final : public nn::Module {
   explicit Gpt2LMHeadModel(const DecoderConfig& c)
       : config_(c),
         transformer_(register_module("transformer", std::make_shared<Gpt2Model>(c))),
-        lm_head_(register_module("lm_head", make_lm_head(c, transformer_.wte.weight))) {
+        lm_head_(register_module("lm_head", make_lm_head(c, transformer_.wte->weight))) {
     const std::string layer = "transformer.h.{*}.";
+    attach(std::make_shared<sharding::PipelineParts>(
+        sharding::PipelineParts{{"transformer.wte", "transformer.wpe"}, "transformer.h", {"transformer.ln_f", "lm_head"}}));
     attach(std::make_shared<sharding::TensorPlan>(
         sharding::TensorPlan{.colwise = {layer + "attn.c_attn", layer + "mlp.c_fc"},
                              .rowwise = {layer + "attn.c_proj", layer + "mlp.c_proj"},
@@ -230,7 +241,10 @@ class Gpt2LMHeadModel final : public nn::Module {
 
  protected:
   Value forward(const Args& args) override {
-    if (args.find("logits_to_keep").is_none()) return logits_or_loss(*lm_head_, args, transformer_.call(args).tensor());
+    if (args.find("logits_to_keep").is_none()) {
+      const Tensor hidden = transformer_.call(args);
+      return nn::is_absent(*lm_head_) ? Value(hidden) : logits_or_loss(*lm_head_, args, hidden);
+    }
     const KeptLogits kept(args, args.tensor(0).shape(), config_);
     return lm_head_(kept.of(transformer_.call(args)));
   }

@@ -2,6 +2,7 @@
 
 #include "engine/core/error.h"
 #include "engine/dist/context_attention.h"
+#include "engine/nn/absent.h"
 #include "engine/nn/functional.h"
 #include "engine/nn/router_loss.h"
 #include "engine/tensor/ops.h"
@@ -227,6 +228,7 @@ Value DecoderModel::rotary_tables(const Args& args, const Tensor& hidden, const 
 }
 
 Value DecoderModel::run_plain(std::size_t layer, const Args& args, const Tensor& hidden) {
+  if (nn::is_absent(layers_[layer])) return hidden;
   return result_of_layer(layers_[layer], {args.positional[3], {}}, hidden, args.tensor(1), args.tensor(2));
 }
 
@@ -260,6 +262,7 @@ Value DecoderModel::forward(const Args& args) {
                               [this, balanced](std::size_t i, const Args& args) {
                                 return balanced ? run_balanced(i, args) : run_plain(i, args, args.tensor(0));
                               });
+    if (nn::is_absent(*norm_)) return result;
     return balanced ? with_router_losses(args, LayerResult::of(result)) : norm_(result);
   }
   for (std::size_t i = 0; i < layers_.size(); ++i) {
@@ -273,7 +276,7 @@ DecoderForCausalLM::DecoderForCausalLM(const DecoderConfig& c)
     : NamedModule(class_name(c, "ForCausalLM")),
       config_(c),
       model(register_module("model", std::make_shared<DecoderModel>(c))),
-      lm_head(register_module("lm_head", make_lm_head(c, model.embed_tokens.weight))) {
+      lm_head(register_module("lm_head", make_lm_head(c, model.embed_tokens->weight))) {
   attach_context(*this);
   attach_tensor_plan(*this, c);
   if (!c.moe) return;
@@ -285,6 +288,7 @@ DecoderForCausalLM::DecoderForCausalLM(const DecoderConfig& c)
 Value DecoderForCausalLM::forward(const Args& args) {
   if (args.find("logits_to_keep").is_none()) {
     const Value body = model.call(args);
+    if (nn::is_absent(*lm_head)) return body;
     if (body.is_tensor()) return logits_or_loss(*lm_head, args, body.tensor());
     nn::ValueList result = body.list();
     result[0] = logits_or_loss(*lm_head, args, result[0].tensor());

@@ -10,6 +10,7 @@
 
 #include "engine/core/error.h"
 #include "engine/core/spelling.h"
+#include "engine/nn/absent.h"
 #include "engine/formats/safetensors/safetensors.h"
 #include "engine/io/atomic_file.h"
 #include "engine/nn/path_aliases.h"
@@ -95,6 +96,11 @@ void check_stored(const Shape& expected, const io::StoredTensor& stored, const i
                near ? fmt::format("; the nearest is '{}'", *near) : "");
 }
 
+// A stage of a pipeline, whose whole model was checked: what is left over is other stages'.
+bool is_stage(const nn::Module& root) {
+  return std::ranges::any_of(root.named_modules(), [](const auto& entry) { return nn::is_absent(*entry.second); });
+}
+
 [[noreturn]] void reject_left_over(const std::vector<std::string>& names, const io::HfWeights& weights) {
   config_error(
       "{}: the model of config.json has no '{}' ({} such in the safetensors file); they are of different models",
@@ -159,7 +165,7 @@ std::vector<Match> match(nn::Module& root, const io::HfWeights& weights) {
   std::erase_if(left_over, [&](const std::string& name) {
     return known.contains(name) || is_stored_buffer(name) || is_of_second_token(root, name);
   });
-  if (!left_over.empty()) reject_left_over(left_over, weights);
+  if (!left_over.empty() && !is_stage(root)) reject_left_over(left_over, weights);
   return matches;
 }
 

@@ -77,7 +77,7 @@ class Model final : public NamedModule {
         projector_(register_module("multi_modal_projector", std::make_shared<Projector>(c))),
         language_model_(register_module("language_model", std::make_shared<DecoderModel>(c.text))) {}
 
-  const nn::ParamSlot& embedding() const { return language_model_.embed_tokens.weight; }
+  const nn::ParamSlot& embedding() const { return language_model_.embed_tokens->weight; }
 
  protected:
   Value forward(const Args& args) override {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <utility>
 
 #include "engine/core/error.h"
 #include "engine/core/log.h"
@@ -192,6 +193,35 @@ void FsdpState::pregather() {
     state->group_->unshard();
     state->group_->wait_for_unshard();
   }
+}
+
+void FsdpState::start_unshard() {
+  lazy_init();
+  gather_after_optimizer();
+  for (FsdpState* state : shared_->states) {
+    if (state->group_ != nullptr) state->group_->unshard();
+  }
+}
+
+void FsdpState::wait_for_unshard() {
+  for (FsdpState* state : shared_->states) {
+    if (state->group_ != nullptr) state->group_->wait_for_unshard();
+  }
+}
+
+void FsdpState::finish_backward() {
+  std::vector<std::pair<ParamGroup*, GroupSwitches>> before;
+  for (FsdpState* state : shared_->states) {
+    if (state->group_ == nullptr) continue;
+    GroupSwitches switches = state->group_->switches();
+    before.emplace_back(state->group_.get(), switches);
+    switches.reduce_grads = switches.all_reduce_grads = switches.reshard_after_backward = true;
+    state->group_->set_switches(switches);
+  }
+  const bool was_last = std::exchange(is_last_backward, true);
+  root_post_backward();
+  is_last_backward = was_last;
+  for (const auto& [group, switches] : before) group->set_switches(switches);
 }
 
 void FsdpState::cast_inputs(nn::Args& args) const {

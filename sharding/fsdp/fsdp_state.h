@@ -67,6 +67,10 @@ class FsdpState : public std::enable_shared_from_this<FsdpState> {
   void lazy_init();
   // Gathers the groups of all states under this one, in their order, and waits for each.
   void pregather();
+  // Of a root: its parts, and the end of a backward of several micro-batches (fully_shard.h).
+  void start_unshard();
+  void wait_for_unshard();
+  void finish_backward();
   bool is_initialized() const { return shared_ != nullptr; }
   // Forwards of groups that the next backward will prefetch against; 0 after it, and without grad mode.
   std::size_t recorded_forwards() const { return shared_ == nullptr ? 0 : shared_->comm.post_forward_order.size(); }

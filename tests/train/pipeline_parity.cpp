@@ -1,11 +1,12 @@
 // pipeline_parity DIR: the pipelines of DIR against the software whose rules they follow. DIR/orders and DIR/splits are
-// data: no model is built. DIR/curves and DIR/stages are not run: no stage trains yet.
+// data: no model is built. DIR/curves and DIR/stages train, their ranks as threads.
 //
 // Output   as parity_report.h; a folder that is missing has no cases.
 #include <filesystem>
 #include <string_view>
 
 #include "tests/support/parity_report.h"
+#include "tests/train/pipeline_curves.h"
 #include "tests/train/pipeline_order_cases.h"
 #include "tests/train/pipeline_splits.h"
 
@@ -21,6 +22,8 @@ struct Family {
 constexpr Family kFamilies[] = {
     {"orders", run_pipeline_orders},
     {"splits", test::run_splits},
+    {"curves", test::run_pipeline_curves},
+    {"stages", test::run_pipeline_stages},
 };
 
 int run(const std::filesystem::path& folder) {

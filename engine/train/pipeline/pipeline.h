@@ -1,0 +1,89 @@
+// Pipeline: the stages of this rank, and how a step runs through them.
+//
+// Step     the rank's list of actions (pipeline_plan.h). Gradients of all micro-batches are added up on a stage and
+//          reduced once, behind its last backward; parameters are gathered as torch's pipelines gather them.
+// Messages outputs and gradients between stages of neighbouring ranks (stage_links.h); stages of one rank hand them over.
+// Bits     gradients are added in the order of micro-batches, in every schedule.
+// Threads  the rank's host thread; every call is collective over the job.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "engine/comm/mesh.h"
+#include "engine/data/step.h"
+#include "engine/tensor/split_backward.h"
+#include "engine/train/pipeline/pipeline_plan.h"
+#include "engine/train/pipeline/stage_links.h"
+#include "engine/train/pipeline/stage_model.h"
+#include "engine/train/step/step_metrics.h"
+
+namespace loom::train {
+
+class Pipeline {
+ public:
+  // What a stage computes, by the trainer.
+  struct Work {
+    // The result of the stage: its loss, times its weight and the loss scale, or its hidden states.
+    std::function<Tensor(PipelineStage& stage, std::int64_t micro_batch)> forward;
+    std::function<void(std::string_view phase)> begin_phase;
+  };
+
+  // `whole` makes the whole model, on the meta device.
+  Pipeline(const PipelinePlan& plan, const std::function<std::shared_ptr<nn::Module>()>& whole, comm::World& world,
+           comm::Axis axis);
+  ~Pipeline();
+
+  const std::shared_ptr<PipelineModel>& model() const { return model_; }
+  // Whether this rank has the last stage, and the loss.
+  bool has_loss() const { return axis_.rank() == loss_rank_; }
+  const comm::Axis& axis() const { return axis_; }
+
+  // Once the shards are made, before the first step.
+  void begin();
+  void run_step(const Work& work);
+  // Forwards alone, through all stages.
+  void evaluate(std::int64_t micro_batches, const Work& work);
+
+  // Replaces the figures by those of the rank that has the loss.
+  void share(double& loss, Reports& reports) const;
+
+  // Tensors of all stages, on the rank that has the loss, in the order of stages: `own` are this rank's. Of ranks that
+  // differ in their stage alone. Nothing on the others.
+  std::vector<std::pair<std::string, Tensor>> collected(std::vector<std::pair<std::string, Tensor>> own) const;
+
+ private:
+  using Key = std::pair<std::int64_t, std::int64_t>;  // stage and micro-batch
+  struct Passed {
+    Tensor input;  // a leaf; undefined on the first stage
+    Tensor output;
+  };
+
+  void run(const PipelineAction& action, const Work& work);
+  void forward(const PipelineAction& action, const Work& work);
+  void backward(const PipelineAction& action, const Work& work);
+  void backward_of_weights(const PipelineAction& action, const Work& work);
+  std::vector<autograd::Root> roots_of(const Key& at);
+  Tensor received(const Key& at, bool is_gradient);
+  bool is_here(std::int64_t stage) const;
+  int rank_of(std::int64_t stage) const;
+  bool is_last(std::int64_t stage) const { return stage + 1 == static_cast<std::int64_t>(plan_.stages.size()); }
+  nn::Module& root_of(std::int64_t stage) const;
+  void message(const PipelineAction& action);
+
+  const PipelinePlan plan_;
+  const comm::Axis axis_;
+  const int loss_rank_;
+  const std::unique_ptr<comm::World> ranks_of_stage_;
+  std::shared_ptr<PipelineModel> model_;
+  StageLinks links_;
+  std::map<Key, Passed> passed_;
+  std::map<Key, autograd::RestOfBackward> rest_;
+  std::map<Key, Tensor> handed_outputs_, handed_gradients_;  // for the stage that receives them
+  std::map<std::int64_t, bool> is_gathering_;                // by stage: unshard was started, and not waited for
+};
+
+}  // namespace loom::train

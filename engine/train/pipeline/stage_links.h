@@ -1,0 +1,50 @@
+// StageLinks: the messages between the stages of a pipeline: outputs forward, their gradients back.
+//
+// Order     messages from one rank to another arrive in the order in which they are posted; the receiver posts its
+//           receives in that order too. Shapes travel with them: they may differ between micro-batches.
+// Beside    a link has a thread for each direction, whatever the device's executor: a message waits for another rank's
+//           schedule, while this rank computes.
+// Bounds    every wait has the deadline of the process groups; errors name both ranks and the message, "2.B3" for the
+//           gradient that stage 2 gets for micro-batch 3.
+// Threads   the rank's host thread.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "engine/comm/process_group.h"
+#include "engine/device/stream.h"
+#include "engine/tensor/tensor.h"
+
+namespace loom::train {
+
+class StageLinks {
+ public:
+  // Collective over the world: the groups of neighbours in the pipeline of `ranks`, whose ranks are world.size() / ranks
+  // apart.
+  StageLinks(comm::World& world, int ranks);
+  ~StageLinks();
+
+  // `to`, `from`: ranks of the pipeline, neighbours of this one (the last is the first's). `tensor` is on the device, and
+  // nobody writes to it before the next synchronize().
+  void send(int to, const Tensor& tensor, const std::string& tag);
+  void post_receive(int from, const std::string& tag);
+  // What the receive of this tag brought; waits for it. A tag is posted once before it is taken.
+  Tensor take(const std::string& tag);
+  // Waits until all that was sent has been received.
+  void synchronize();
+
+ private:
+  struct Link;
+  struct Message;
+
+  Link& link(int peer);
+
+  const int rank_, ranks_;
+  std::map<int, std::unique_ptr<Link>> links_;  // by peer
+  std::map<std::string, std::shared_ptr<Message>> posted_;
+};
+
+}  // namespace loom::train
