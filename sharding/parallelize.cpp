@@ -126,6 +126,7 @@ std::vector<RecomputedModule> recomputed_of(nn::Module& model, const Fsdp2Config
     recomputed.push_back({.path = path, .use_reentrant = config.use_reentrant, .keep = config.recompute_keep});
   }
   for (const RecomputedModule& choice : config.recompute_by_path) {
+    if (is_elsewhere(model, choice.path)) continue;
     require(model.find(choice.path) != nullptr, "'{}' is to be recomputed, and {} has no such module", choice.path,
             model.type_name());
     recomputed.push_back(choice);
@@ -186,6 +187,7 @@ ResolvedFsdp2Config resolve_fsdp2(nn::Module& model, const Fsdp2Config& config, 
   const ModuleExpansion ignored = expand(config.ignored_modules, tree);
   resolved.warnings.insert(resolved.warnings.end(), ignored.warnings.begin(), ignored.warnings.end());
   resolved.ignored = ignored.paths;
+  std::erase_if(resolved.ignored, [&](const std::string& path) { return is_elsewhere(model, path); });
   resolved.written_as.insert(ignored.written_as.begin(), ignored.written_as.end());
   for (const std::string& module : resolved.ignored)
     warn_if_trained(model, module, ignored.written_as, resolved.warnings);

@@ -3,7 +3,6 @@
 #include <unordered_set>
 
 #include "engine/core/error.h"
-#include "engine/nn/absent.h"
 
 namespace loom::sharding {
 namespace {
@@ -17,7 +16,7 @@ void check_containers(nn::Module& model, std::span<const ModulePattern> patterns
   for (const ModulePattern& pattern : patterns) {
     const ModuleExpansion expansion = expand(pattern, tree);
     for (const std::string& path : expansion.paths) {
-      if (!model.find(path)->has_forward() && !nn::is_absent(*model.find(path))) {
+      if (!is_elsewhere(model, path) && !model.find(path)->has_forward()) {
         config_error("{}: {}: '{}'{} is a {} and has no forward of its own; wrap its items: '{}.{{*}}'",
                      pattern.mark().text(), pattern.key(), path, alias_note(path, expansion.written_as),
                      model.find(path)->type_name(), written(path, expansion.written_as));
@@ -50,7 +49,7 @@ std::vector<std::string> modules_in_order(nn::Module& model, std::span<const Mod
   check_containers(model, patterns, tree);
   warnings.insert(warnings.end(), expansion.warnings.begin(), expansion.warnings.end());
   std::vector<std::string> paths = expansion.paths;
-  std::erase_if(paths, [&](const std::string& path) { return nn::is_absent(*model.find(path)); });
+  std::erase_if(paths, [&](const std::string& path) { return is_elsewhere(model, path); });
   return paths;
 }
 

@@ -137,10 +137,11 @@ void read_tensor(const io::DcpFolder& checkpoint, const io::DcpItem& item, const
 }
 
 void load_module(const io::DcpFolder& checkpoint, const nn::StateDict& module, Strictness strictness,
-                 const std::string& key) {
+                 const std::string& key, const Elsewhere& elsewhere) {
   const std::string prefix = prefix_of(checkpoint, module, key);
   Misfits misfits(checkpoint, strictness);
   std::unordered_set<std::string> known;
+  for (const std::string& path : elsewhere) known.insert(prefix + path);
   std::vector<Match> matches;
   for (const nn::StateEntry& entry : module) {
     const Shape& shape = entry.local.shard.global_shape;
@@ -166,7 +167,7 @@ void load_module(const io::DcpFolder& checkpoint, const nn::StateDict& module, S
 }
 
 nn::OptimizerState read_optimizer(const io::DcpFolder& checkpoint, const nn::Optimizer& optimizer,
-                                  Strictness strictness) {
+                                  Strictness strictness, const Elsewhere& elsewhere) {
   Misfits misfits(checkpoint, strictness);
   std::unordered_map<std::string_view, std::vector<const io::DcpItem*>> stored;  // by parameter
   for (const io::DcpItem& item : checkpoint.metadata().items) {
@@ -201,7 +202,9 @@ nn::OptimizerState read_optimizer(const io::DcpFolder& checkpoint, const nn::Opt
       stored.erase(found);
     }
   }
-  for (const auto& [path, items] : stored) misfits.unexpected(fmt::format("{}{}", kOptimizerState, path));
+  for (const auto& [path, items] : stored) {
+    if (!elsewhere.contains(std::string(path))) misfits.unexpected(fmt::format("{}{}", kOptimizerState, path));
+  }
   misfits.settle("optimizer");
   for (const Match& match : matches) read_tensor(checkpoint, *match.item, match.target);
   return state;

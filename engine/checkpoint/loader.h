@@ -12,6 +12,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -28,13 +29,16 @@ enum class Strictness : std::uint8_t {
   kLogAll,              // a warning
 };
 
+// Paths of parameters and buffers that other ranks load: of other stages of a pipeline. They are not unknown.
+using Elsewhere = std::unordered_set<std::string>;
+
 // Loads into the module's own tensors; `key` as in add_module(), or empty if the checkpoint has the module's names.
 void load_module(const io::DcpFolder& checkpoint, const nn::StateDict& module, Strictness strictness,
-                 const std::string& key = "model");
+                 const std::string& key = "model", const Elsewhere& elsewhere = {});
 
 // The state of every parameter of the optimizer, without its groups' options: for Optimizer::load_state_dict().
 nn::OptimizerState read_optimizer(const io::DcpFolder& checkpoint, const nn::Optimizer& optimizer,
-                                  Strictness strictness);
+                                  Strictness strictness, const Elsewhere& elsewhere = {});
 
 // Whether an optimizer was saved, even before its first update, when no parameter has state.
 bool has_optimizer(const io::DcpFolder& checkpoint);

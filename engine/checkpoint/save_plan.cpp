@@ -72,6 +72,65 @@ Box box_of(const std::string& line) {
           static_cast<DType>(numbers(fields[0]).at(0))};
 }
 
+// The names of each tensor, by its first one as lines have it.
+using Names = std::map<std::string, std::vector<ItemName>, std::less<>>;
+
+constexpr char kKey = '\x1f';  // begins each key of a path: 's' for a text, 'i' for a number
+
+// The names of own tensors, for ranks that have others: a line a tensor, its names apart by tabs.
+std::string names_of(const State& state) {
+  std::string text;
+  for (const StateTensor& tensor : state.tensors) {
+    for (const ItemName& name : tensor.names) {
+      if (&name != &tensor.names.front()) text += '\t';
+      for (const io::DcpKey& key : name.path) {
+        const auto* number = std::get_if<std::int64_t>(&key);
+        text += number != nullptr ? fmt::format("{}i{}", kKey, *number)
+                                  : fmt::format("{}s{}", kKey, escaped(std::get<std::string>(key)));
+      }
+    }
+    text += '\n';
+  }
+  return text;
+}
+
+std::vector<std::string_view> cut(std::string_view text, char at) {
+  std::vector<std::string_view> parts;
+  for (;;) {
+    const std::size_t end = text.find(at);
+    parts.push_back(text.substr(0, end));
+    if (end == std::string_view::npos) return parts;
+    text.remove_prefix(end + 1);
+  }
+}
+
+ItemName name_in(std::string_view text) {
+  std::vector<io::DcpKey> path;
+  for (const std::string_view key : cut(text.substr(1), kKey)) {
+    if (key.front() == 'i') {
+      path.emplace_back(numbers(key.substr(1)).at(0));
+    } else {
+      path.emplace_back(std::string(key.substr(1)));
+    }
+  }
+  return name_of(std::move(path));
+}
+
+// Of this rank's tensors, and of all ranks' where each may have others. Collective then.
+Names known_names(const State& state, comm::ProcessGroup& everyone) {
+  Names names;
+  for (const StateTensor& tensor : state.tensors) names[escaped(tensor.name())] = tensor.names;
+  if (!state.is_part) return names;
+  for (const auto& lines : comm::exchange_lines(everyone, names_of(state), "names of a checkpoint")) {
+    for (const std::string& line : lines) {
+      std::vector<ItemName> of_tensor;
+      for (const std::string_view text : cut(line, '\t')) of_tensor.push_back(name_in(text));
+      names.try_emplace(escaped(of_tensor.front().name), std::move(of_tensor));
+    }
+  }
+  return names;
+}
+
 // A box and the ranks that have it.
 struct SharedBox {
   Box box;
@@ -130,12 +189,11 @@ void check(const std::string& name, const std::vector<SharedBox>& boxes) {
 class SavePlan::Builder {
  public:
   Builder(const State& state, comm::ProcessGroup& everyone, SavePlan& plan)
-      : everyone_(everyone), plan_(plan), written_(static_cast<std::size_t>(everyone.size()), 0) {
-    for (std::size_t i = 0; i < state.tensors.size(); ++i) {
-      const StateTensor& tensor = state.tensors[i];
-      places_[line_of(tensor)] = i;
-      tensors_[escaped(tensor.name())] = &tensor;
-    }
+      : everyone_(everyone),
+        plan_(plan),
+        written_(static_cast<std::size_t>(everyone.size()), 0),
+        names_(known_names(state, everyone)) {
+    for (std::size_t i = 0; i < state.tensors.size(); ++i) places_[line_of(state.tensors[i])] = i;
   }
 
   void add(const std::string& name, const std::vector<SharedBox>& boxes) {
@@ -149,13 +207,13 @@ class SavePlan::Builder {
  private:
   // The item under its first name; the items of the other names follow it and share its pieces.
   std::size_t add_item(const std::string& name, const SharedBox& first) {
-    const auto own = tensors_.find(name);
-    if (own == tensors_.end()) {
+    const auto own = names_.find(name);
+    if (own == names_.end()) {
       config_error("saving a checkpoint: rank {} has '{}', and rank {} has not; give every rank the same model",
                    first.ranks.front(), name, everyone_.ranks()[static_cast<std::size_t>(everyone_.rank())]);
     }
     const std::size_t item = plan_.items_.size();
-    for (const ItemName& tied : own->second->names) {
+    for (const ItemName& tied : own->second) {
       plan_.shares_with_.push_back(item);
       plan_.items_.push_back({tied.name, tied.path, true, first.box.dtype, first.box.global_shape, {}});
     }
@@ -174,7 +232,7 @@ class SavePlan::Builder {
   SavePlan& plan_;
   std::vector<std::int64_t> written_;                       // bytes, by rank
   std::map<std::string, std::size_t, std::less<>> places_;  // of own tensors in the state, by line
-  std::map<std::string, const StateTensor*, std::less<>> tensors_;
+  const Names names_;
 };
 
 SavePlan SavePlan::make(const State& state, comm::ProcessGroup& everyone) {

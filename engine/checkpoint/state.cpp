@@ -77,14 +77,15 @@ void add_module(State& state, const nn::StateDict& module, const std::string& ke
   }
 }
 
-void add_optimizer(State& state, const nn::OptimizerState& optimizer) {
+void add_optimizer(State& state, const nn::OptimizerState& optimizer,
+                   const std::unordered_set<std::string>& elsewhere) {
   std::vector<std::string> without;
   std::int64_t number = 0;
   for (const nn::GroupState& group : optimizer.groups) {
     for (const std::string& path : group.paths) {
       const auto found = optimizer.parameters.find(path);
       if (found == optimizer.parameters.end()) {
-        without.push_back(path);
+        if (!elsewhere.contains(path)) without.push_back(path);
         continue;
       }
       for (const auto& [name, value] : found->second) {

@@ -9,6 +9,7 @@
 
 #include <map>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "engine/formats/dcp/dcp_metadata.h"
@@ -42,6 +43,7 @@ struct StateValue {
 struct State {
   std::vector<StateTensor> tensors;
   std::vector<StateValue> values;  // equal on every rank
+  bool is_part = false;            // other ranks may have tensors that this one has not: stages of a pipeline
 
   void add(std::vector<io::DcpKey> path, const nn::LocalTensor& local);
   void add(std::vector<io::DcpKey> path, io::PlainValue value);
@@ -52,7 +54,8 @@ void add_module(State& state, const nn::StateDict& module, const std::string& ke
 
 // State and groups of an optimizer, under "optimizer", named as by torch's get_optimizer_state_dict; a number of
 // AdamW's state ("step") is a tensor of one element. Parameters that have no state yet are listed in the value
-// "optimizer.without_state".
-void add_optimizer(State& state, const nn::OptimizerState& optimizer);
+// "optimizer.without_state". Paths of its groups that are `elsewhere` have their state on other ranks.
+void add_optimizer(State& state, const nn::OptimizerState& optimizer,
+                   const std::unordered_set<std::string>& elsewhere = {});
 
 }  // namespace loom::checkpoint

@@ -45,8 +45,9 @@ void describe(const train::TrainSections& arguments, const train::TrainingInputs
               std::ostream& out) {
   // The model inside a wrapper of one (models::TransformersModel) is what users know.
   out << fmt::format("{} of {} parameters on {} rank{}{}{}\n", models::sharded_module(model).type_name(),
-                     model.parameter_count(), arguments.launch.ranks, arguments.launch.ranks == 1 ? "" : "s",
-                     inputs.objective.loaders.about.empty() ? "" : "; ", inputs.objective.loaders.about);
+                     inputs.pipeline ? inputs.pipeline->parameters : model.parameter_count(), arguments.launch.ranks,
+                     arguments.launch.ranks == 1 ? "" : "s", inputs.objective.loaders.about.empty() ? "" : "; ",
+                     inputs.objective.loaders.about);
   if (const io::HfWeights* weights = train::loaded_weights(inputs, model)) {
     out << loaded_text(*weights, arguments, inputs.tuning.lora.has_value());
   }
@@ -59,6 +60,7 @@ void describe(const train::TrainSections& arguments, const train::TrainingInputs
     return;
   }
   for (const std::string& warning : inputs.fsdp2->warnings) log_warning("{}", warning);
+  if (inputs.pipeline) out << train::text_of(*inputs.pipeline) << "\nof rank 0, whose stages are roots of their own:\n";
   out << sharding::describe_groups(models::sharded_module(model), inputs.fsdp2->written_as);
   if (!inputs.fsdp2->offloaded.empty()) {
     out << fmt::format("first arguments of {} of the modules wait in {} host memory, the last one's excepted\n",
@@ -71,7 +73,7 @@ observe::RunReport::About about_run(const train::ScheduleOptions& schedule, cons
                                     nn::Module& model) {
   observe::RunReport::About about{
       .model = std::string(models::sharded_module(model).type_name()),
-      .parameters = model.parameter_count(),
+      .parameters = inputs.pipeline ? inputs.pipeline->parameters : model.parameter_count(),
       .micro_batches = inputs.dims.micro_batches(schedule.global_batch_size, schedule.micro_batch_size)};
   if (!inputs.fsdp2) return about;
   about.mode = sharding::describe_mode(inputs.fsdp2->layout.replicate, inputs.fsdp2->layout.shard);
@@ -158,6 +160,8 @@ void RankRun::watch() {
     log_warning("{}", *warning);
   }
   observers_.push_back(&profiler_);
+  if (job_.report.print_schedule && setup_.inputs.pipeline && first_)
+    out_ << train::actions_of(*setup_.inputs.pipeline);
   if (job_.report.print_schedule) {
     printer_.emplace(job_.schedule.train_iters, [this](std::string_view text) { note(text); });
     observers_.push_back(&*printer_);

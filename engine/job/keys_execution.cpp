@@ -55,6 +55,10 @@ void add_execution_keys(std::vector<Key>& table) {
               "--pipeline-parallel-schedule", train::pipeline_schedule_names,
               "Order of a pipeline's work, by torch's names")
               .from("1F1B, with several stages a rank Interleaved1F1B"),
+          text<&Job::parallel, &Parallel::pipeline, &Pipeline::pipeline_parallel_schedule_csv>(
+              "--pipeline-parallel-schedule-csv", "FILE",
+              "An order of your own: a row for each rank, one action a cell")
+              .by_content(),
           whole<&Job::parallel, &Parallel::pipeline, &Pipeline::num_virtual_stages_per_pipeline_rank>(
               "--num-virtual-stages-per-pipeline-rank", 1, "Stages of a rank of the pipeline")
               .from("1"),
@@ -62,7 +66,7 @@ void add_execution_keys(std::vector<Key>& table) {
               "--num-layers-per-virtual-pipeline-stage", 1, "Layers of a stage, which say how many a rank has")
               .from("all of the rank's"),
           text<&Job::parallel, &Parallel::pipeline, &Pipeline::num_layer_list>("--num-layer-list", "N,N,...",
-                                                                              "Layers of each rank of the pipeline"),
+                                                                               "Layers of each rank of the pipeline"),
           text<&Job::parallel, &Parallel::pipeline, &Pipeline::pipeline_model_parallel_layout>(
               "--pipeline-model-parallel-layout", "TEXT",
               "Stages in letters: E embedding, t layer, L loss, | next stage: Et|tt|tL"),

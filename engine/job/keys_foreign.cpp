@@ -14,13 +14,13 @@ void add_foreign_keys(std::vector<Key>& table) {
           "--coc-fused-kernel", Kind::kToggle,
           "is a kernel of one product and its collective, which is not built; remove it, and write --coc-parallel-num 2, 4 or 8"),
       only("--coc-mode", "-1", "forms of --use-ascend-coc are not built apart; write -1, or remove it"),
-      taken("--enable-recompute-layers-per-pp-rank", Kind::kToggle),  // one pipeline stage: the same either way
+      taken("--enable-recompute-layers-per-pp-rank", Kind::kToggle),  // with stages, --recompute-num-layers is refused
       refused(
           "--recompute-in-bubble", Kind::kToggle,
-          "recomputes while a pipeline stage waits, and FSDP2 has no stages; remove it: the flags of --recompute-granularity recompute in backward"),
+          "recomputes while a pipeline stage waits, which is not built; remove it: the flags of --recompute-granularity recompute in backward"),
       refused(
           "--recompute-in-advance", Kind::kToggle,
-          "recomputes before a pipeline stage's backward, and FSDP2 has no stages; remove it: the flags of --recompute-granularity recompute in backward"),
+          "recomputes before a pipeline stage's backward, which is not built; remove it: the flags of --recompute-granularity recompute in backward"),
       refused(
           "--moe-adaptive-recompute-activation", Kind::kToggle,
           "chooses in each step by how many tokens an expert got, so that ranks would do different work; write --moe-layer-recompute, which always recomputes"),

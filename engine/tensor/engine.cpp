@@ -14,7 +14,25 @@
 #include "engine/tensor/tape_state.h"
 
 namespace loom::autograd {
+
+struct RestOfBackward::Parts {
+  // What a backward of inputs leaves to the backward of the rest: a node, the gradients of its outputs, and whether it
+  // has run.
+  struct Deferred {
+    std::shared_ptr<Node> node;
+    std::vector<Tensor> grads;
+    bool has_run = false;
+  };
+  using Nodes = std::unordered_set<const Node*>;
+
+  std::vector<Deferred> deferred;
+  Nodes leading;  // to inputs
+};
+
 namespace {
+
+using Deferred = RestOfBackward::Parts::Deferred;
+using Nodes = RestOfBackward::Parts::Nodes;
 
 struct Ready {
   std::shared_ptr<Node> node;
@@ -25,8 +43,6 @@ struct Ready {
     return arrival > other.arrival;
   }
 };
-
-using Nodes = std::unordered_set<const Node*>;
 
 // The nodes below `roots` from which an edge leads to one of `inputs`, and these.
 Nodes nodes_to(std::span<const Root> roots, std::span<const Tensor> inputs) {
@@ -48,14 +64,6 @@ Nodes nodes_to(std::span<const Root> roots, std::span<const Tensor> inputs) {
   }
   return leading;
 }
-
-// What a backward of inputs leaves to the backward of the rest: a node, the gradients of its outputs, and whether it
-// has run.
-struct Deferred {
-  std::shared_ptr<Node> node;
-  std::vector<Tensor> grads;
-  bool has_run = false;
-};
 
 enum class Part : std::uint8_t { kWhole, kInputs, kRest };
 
@@ -292,11 +300,6 @@ void backward(std::span<const Root> roots) {
   run(graph);
 }
 
-struct RestOfBackward::Parts {
-  std::vector<Deferred> deferred;
-  Nodes leading;
-};
-
 RestOfBackward::RestOfBackward(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 RestOfBackward::RestOfBackward() = default;
 RestOfBackward::RestOfBackward(RestOfBackward&&) noexcept = default;
@@ -306,8 +309,8 @@ RestOfBackward::~RestOfBackward() = default;
 RestOfBackward backward_of_inputs(std::span<const Root> roots, std::span<const Tensor> inputs) {
   Backward graph(roots, inputs);
   run(graph);
-  return RestOfBackward(std::make_unique<RestOfBackward::Parts>(
-      RestOfBackward::Parts{graph.take_deferred(), graph.take_leading()}));
+  return RestOfBackward(
+      std::make_unique<RestOfBackward::Parts>(RestOfBackward::Parts{graph.take_deferred(), graph.take_leading()}));
 }
 
 void RestOfBackward::run() {

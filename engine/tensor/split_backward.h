@@ -29,9 +29,10 @@ class RestOfBackward {
   // Once.
   void run();
 
+  struct Parts;  // engine.cpp's
+
  private:
   friend RestOfBackward backward_of_inputs(std::span<const Root> roots, std::span<const Tensor> inputs);
-  struct Parts;
   explicit RestOfBackward(std::unique_ptr<Parts> parts);
 
   std::unique_ptr<Parts> parts_;

@@ -132,11 +132,11 @@ void check_evaluates(const ScheduleOptions& schedule, const data::DataLoaders& d
 
 // Nothing is shared without FSDP2.
 void check_one_rank(const ParallelOptions& options) {
-  for (const auto& [flag, ranks] : {std::pair{"--context-parallel-size", options.context_parallel_size},
-                                    std::pair{"--tensor-model-parallel-size", options.tensor_model_parallel_size},
-                                    std::pair{"--expert-model-parallel-size", options.expert_model_parallel_size},
-                                    std::pair{"--pipeline-model-parallel-size",
-                                              options.pipeline.pipeline_model_parallel_size}}) {
+  for (const auto& [flag, ranks] :
+       {std::pair{"--context-parallel-size", options.context_parallel_size},
+        std::pair{"--tensor-model-parallel-size", options.tensor_model_parallel_size},
+        std::pair{"--expert-model-parallel-size", options.expert_model_parallel_size},
+        std::pair{"--pipeline-model-parallel-size", options.pipeline.pipeline_model_parallel_size}}) {
     if (ranks <= 1) continue;
     config_error("{} is {}, which needs --use-torch-fsdp2 --fsdp2-config-path FILE and {} ranks; write 1, or add them",
                  flag, ranks, ranks);
@@ -162,23 +162,32 @@ void load_sharding(const TrainSections& arguments, const EditConfig& edit, Train
 ParallelDegrees degrees_of(const sharding::ResolvedFsdp2Config& config, int stages) {
   const int ranks = config.layout.shard * config.layout.replicate, cp = config.sequences.degrees.ranks();
   const int dp_shard = std::max(1, config.layout.shard / cp);
-  return {.dp_replicate = ranks / (cp * dp_shard), .dp_shard = dp_shard, .cp = cp, .tp = config.layout.tensor,
+  return {.dp_replicate = ranks / (cp * dp_shard),
+          .dp_shard = dp_shard,
+          .cp = cp,
+          .tp = config.layout.tensor,
           .pp = stages};
 }
 
+// Whether the flags choose some of the layers, or several at a time.
+bool counts_layers(const models::LayerRecompute& layers) {
+  return layers.method == models::RecomputeMethod::kBlock || layers.num_layers > 1 ||
+         layers.activation_function_num_layers || layers.norm_num_layers;
+}
+
 // What does not go with stages, by its flag or key, is refused.
-void check_goes_with_stages(const TrainSections& arguments, const TrainingInputs& inputs) {
-  const sharding::ResolvedFsdp2Config& resolved = *inputs.fsdp2;
+void check_goes_with_stages(const TrainSections& arguments, nn::Module& model, const TrainingInputs& inputs) {
   const std::pair<bool, std::string_view> refused[] = {
-      {resolved.matrices.ranks > 1, "tensor_parallel_size above 1"},
-      {resolved.experts.ranks > 1, "expert_parallel_size above 1"},
-      {resolved.sequences.degrees.ranks() > 1, "a sequence shared by ranks"},
+      {!models::expert_blocks(model).empty(), "a model with experts"},
       {inputs.tuning.lora.has_value(), "adapters"},
+      {counts_layers(arguments.parallel.recompute_layers),
+       "a number of layers to recompute, which would be of a stage (write recompute_modules in fsdp2_config.yaml)"},
       {inputs.fsdp2_config->pregather, "pregather"},
       {!inputs.fsdp2_config->sync_each_batch, "sync_each_batch: false (gradients of a stage are always reduced once)"},
       {!inputs.fsdp2_config->reshard_after_backward,
        "reshard_after_backward: false (a stage always keeps parameters until its last backward)"},
       {arguments.memory.reuse_fp32_param, "--reuse-fp32-param"},
+      {arguments.log.log_norms_by_layer, "--log-norms-by-layer"},
       {arguments.optimizer.kind == OptimizerKind::kMuon, "--optimizer muon"},
       {objective::row_of(arguments.objective.stage).forward != objective::Forward::kNextToken, "this --stage"},
   };
@@ -191,10 +200,11 @@ void check_goes_with_stages(const TrainSections& arguments, const TrainingInputs
 
 void plan_stages(const TrainSections& arguments, nn::Module& model, TrainingInputs& inputs) {
   if (!arguments.parallel.pipeline.is_on()) return;
-  check_goes_with_stages(arguments, inputs);
+  check_goes_with_stages(arguments, model, inputs);
   inputs.pipeline = plan_pipeline(
       arguments.parallel.pipeline, sharding::pipeline_layers(model),
       inputs.dims.micro_batches(arguments.schedule.global_batch_size, arguments.schedule.micro_batch_size));
+  inputs.pipeline->parameters = model.parameter_count();
 }
 
 void check_optimizer(OptimizerKind kind, const sharding::SharedMatrices& matrices,

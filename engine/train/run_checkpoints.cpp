@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
+#include <iterator>
 #include <set>
 
 #include "engine/checkpoint/loader.h"
@@ -11,6 +12,7 @@
 #include "engine/core/error.h"
 #include "engine/core/log.h"
 #include "engine/core/shown_text.h"
+#include "engine/train/pipeline/pipeline.h"
 #include "models/hub/config_reader.h"
 #include "models/lora/adapter_folder.h"
 #include "models/lora/lora.h"
@@ -68,6 +70,19 @@ nn::StateDict saved_entries(Trainer& trainer) {
   if (lora == nullptr) return entries;
   std::erase_if(entries, [&](const nn::StateEntry& entry) { return !lora->is_tuned(entry.path); });
   return entries;
+}
+
+// Collective over the stages.
+checkpoint::Elsewhere paths_elsewhere(Trainer& trainer) {
+  if (trainer.pipeline() == nullptr) return {};
+  std::vector<std::string> own;
+  for (const nn::StateEntry& entry : saved_entries(trainer)) own.push_back(entry.path);
+  checkpoint::Elsewhere elsewhere;
+  for (const auto& paths : trainer.pipeline()->lines_of_stages(own, "paths of the stages")) {
+    elsewhere.insert(paths.begin(), paths.end());
+  }
+  for (const std::string& path : own) elsewhere.erase(path);
+  return elsewhere;
 }
 
 // Digest of names, shapes, and the first and last bytes of every tensor.
@@ -273,12 +288,31 @@ void RunCheckpoints::say(const std::string& line) const {
   if (everyone_->rank() == 0) say_(line);
 }
 
+// The lists of paths are of all stages; the state is this rank's.
+nn::OptimizerState RunCheckpoints::optimizer_state() const {
+  nn::OptimizerState state = trainer_.optimizer().state_dict();
+  const Pipeline* pipeline = trainer_.pipeline();
+  if (pipeline == nullptr) return state;
+  for (std::size_t i = 0; i < state.groups.size(); ++i) {
+    std::vector<std::string> all;
+    for (auto& paths : pipeline->lines_of_stages(state.groups[i].paths, fmt::format("optimizer group {}", i))) {
+      std::ranges::move(paths, std::back_inserter(all));
+    }
+    state.groups[i].paths = std::move(all);
+  }
+  return state;
+}
+
 checkpoint::State RunCheckpoints::state() const {
   checkpoint::State state;
+  state.is_part = trainer_.pipeline() != nullptr;
   checkpoint::add_module(state, saved_entries(trainer_));
   add_adapters(state, trainer_, base_digest_);
   if (!arguments_.checkpoint.no_save_optim) {
-    checkpoint::add_optimizer(state, trainer_.optimizer().state_dict());
+    const nn::OptimizerState optimizer = optimizer_state();
+    // All stages have made their first update, or none has.
+    checkpoint::add_optimizer(state, optimizer,
+                              optimizer.parameters.empty() ? checkpoint::Elsewhere{} : paths_elsewhere(trainer_));
     add_schedule(state, trainer_.schedule_state());
     if (trainer_.state().loss_scale) add_loss_scale(state, *trainer_.state().loss_scale);
   }
@@ -348,7 +382,7 @@ void RunCheckpoints::read_weights(const io::DcpFolder& checkpoint, checkpoint::S
         where);
   }
   if (config) check_adapters(checkpoint, *config);
-  checkpoint::load_module(checkpoint, saved_entries(trainer_), strictness);
+  checkpoint::load_module(checkpoint, saved_entries(trainer_), strictness, "model", elsewhere_);
 }
 
 // The adapters of the checkpoint are of this run's form, beside this run's base.
@@ -389,7 +423,7 @@ void RunCheckpoints::read(const io::DcpFolder& checkpoint, const checkpoint::Res
           escaped(checkpoint.folder().string()));
     }
     check_same_optimizer(checkpoint, optimizer);
-    nn::OptimizerState state = checkpoint::read_optimizer(checkpoint, optimizer, strictness);
+    nn::OptimizerState state = checkpoint::read_optimizer(checkpoint, optimizer, strictness, elsewhere_);
     state.groups = continued_groups(checkpoint, optimizer, arguments_.optimizer, arguments_.schedule);
     optimizer.load_state_dict(state);
   }
@@ -400,6 +434,7 @@ void RunCheckpoints::read(const io::DcpFolder& checkpoint, const checkpoint::Res
 std::optional<std::int64_t> RunCheckpoints::load() {
   if (!arguments_.checkpoint.load) return std::nullopt;
   const sharding::JoinedShards joined(trainer_.model());
+  elsewhere_ = paths_elsewhere(trainer_);
   const auto from = checkpoint::resume(
       *arguments_.checkpoint.load, arguments_.checkpoint.ckpt_step, *everyone_,
       [&](const io::DcpFolder& checkpoint, const checkpoint::Resumed& found) { read(checkpoint, found); });

@@ -19,6 +19,7 @@
 #include <optional>
 #include <string>
 
+#include "engine/checkpoint/loader.h"
 #include "engine/checkpoint/resume.h"
 #include "engine/checkpoint/saver.h"
 #include "engine/log/spikes.h"
@@ -56,6 +57,7 @@ class RunCheckpoints final : public StepObserver {
 
  private:
   checkpoint::State state() const;
+  nn::OptimizerState optimizer_state() const;
   void read(const io::DcpFolder& checkpoint, const checkpoint::Resumed& from);
   void read_weights(const io::DcpFolder& checkpoint, checkpoint::Strictness strictness);
   void check_adapters(const io::DcpFolder& checkpoint, const io::PlainValue& config) const;
@@ -70,7 +72,8 @@ class RunCheckpoints final : public StepObserver {
   std::unique_ptr<checkpoint::Saver> saver_;
   log::SpikeWatch* spikes_ = nullptr;
   std::optional<log::SpikeStates> loaded_spikes_;
-  std::string base_digest_;  // of the weights that the adapters belong to; empty: there are none
+  checkpoint::Elsewhere elsewhere_;  // what other stages load
+  std::string base_digest_;          // of the weights that the adapters belong to; empty: there are none
 };
 
 }  // namespace loom::train

@@ -100,6 +100,8 @@ class Trainer {
   // paths are relative to it.
   nn::Module& saved_module();
   const ParallelDims& dims() const { return dims_; }
+  // Null: the rank has the whole model.
+  const Pipeline* pipeline() const { return pipeline_.get(); }
   // The folder of the weights that the model starts from; empty: it has none.
   std::string base_model() const;
   const TrainingInputs& inputs() const { return inputs_; }

@@ -190,9 +190,10 @@ class Gpt2Model final : public nn::Module {
     Tensor hidden = given.is_none() ? embeddings(args, cache) : given.tensor();
     const Value& ends = args.find("actual_seq_len");
     if (!cache) {
-      hidden = run_layers(h_, {{std::move(hidden), ends}, {}}, [this](std::size_t i, const Args& a) {
-                 return nn::is_absent(h_[i]) ? a.positional[0] : result_of_layer(h_[i], {a.positional[1], {}}, a.tensor(0));
-               }).tensor();
+      hidden =
+          run_layers(h_, {{std::move(hidden), ends}, {}}, [this](std::size_t i, const Args& a) {
+            return nn::is_absent(h_[i]) ? a.positional[0] : result_of_layer(h_[i], {a.positional[1], {}}, a.tensor(0));
+          }).tensor();
       if (nn::is_absent(*ln_f_)) return hidden;
       return ln_f_(hidden);
     }
@@ -228,8 +229,8 @@ class Gpt2LMHeadModel final : public nn::Module {
         transformer_(register_module("transformer", std::make_shared<Gpt2Model>(c))),
         lm_head_(register_module("lm_head", make_lm_head(c, transformer_.wte->weight))) {
     const std::string layer = "transformer.h.{*}.";
-    attach(std::make_shared<sharding::PipelineParts>(
-        sharding::PipelineParts{{"transformer.wte", "transformer.wpe"}, "transformer.h", {"transformer.ln_f", "lm_head"}}));
+    attach(std::make_shared<sharding::PipelineParts>(sharding::PipelineParts{
+        {"transformer.wte", "transformer.wpe"}, "transformer.h", {"transformer.ln_f", "lm_head"}}));
     attach(std::make_shared<sharding::TensorPlan>(
         sharding::TensorPlan{.colwise = {layer + "attn.c_attn", layer + "mlp.c_fc"},
                              .rowwise = {layer + "attn.c_proj", layer + "mlp.c_proj"},

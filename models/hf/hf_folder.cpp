@@ -10,9 +10,9 @@
 
 #include "engine/core/error.h"
 #include "engine/core/spelling.h"
-#include "engine/nn/absent.h"
 #include "engine/formats/safetensors/safetensors.h"
 #include "engine/io/atomic_file.h"
+#include "engine/nn/absent.h"
 #include "engine/nn/path_aliases.h"
 #include "engine/nn/state_dict.h"
 #include "models/decoder/reward_model.h"

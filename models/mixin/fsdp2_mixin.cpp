@@ -1,6 +1,7 @@
 #include "models/mixin/fsdp2_mixin.h"
 
 #include "engine/core/error.h"
+#include "engine/nn/absent.h"
 #include "engine/nn/init.h"
 #include "models/decoder/layer_parts.h"
 #include "models/lora/lora.h"
@@ -55,7 +56,7 @@ bool is_recomputed(nn::Module& model, const sharding::RecomputedModule& choice) 
 // A model's own strategy may leave out a request of the command line.
 void check_is_recomputed(nn::Module& model, const sharding::Fsdp2Config& config) {
   for (const sharding::RecomputedModule& choice : config.recompute_by_path) {
-    if (is_recomputed(model, choice)) continue;
+    if (nn::is_absent(*model.find(choice.path)) || is_recomputed(model, choice)) continue;
     config_error(
         "_fully_shard of {} left out the recompute of '{}' that flags ask for; call models::recompute_module() for "
         "each "

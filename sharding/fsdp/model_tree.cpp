@@ -2,13 +2,24 @@
 
 #include <set>
 
+#include "engine/nn/absent.h"
 #include "engine/nn/path_aliases.h"
 
 namespace loom::sharding {
 
-bool ModelTree::exists(std::string_view path) const { return root_.find(path) != nullptr; }
+bool is_elsewhere(const nn::Module& root, std::string_view path) {
+  for (std::size_t end = path.find('.');; end = path.find('.', end + 1)) {
+    const nn::Module* module = root.find(path.substr(0, end));
+    if (module != nullptr && nn::is_absent(*module)) return true;
+    if (module == nullptr || end == std::string_view::npos) return false;
+  }
+}
 
-std::optional<std::string> ModelTree::real_path(std::string_view path) const { return nn::resolve_path(root_, path); }
+bool ModelTree::exists(std::string_view path) const { return root_.find(path) != nullptr || is_elsewhere(root_, path); }
+
+std::optional<std::string> ModelTree::real_path(std::string_view path) const {
+  return is_elsewhere(root_, path) ? std::optional<std::string>(path) : nn::resolve_path(root_, path);
+}
 
 std::optional<int> ModelTree::container_size(std::string_view path) const {
   const nn::Module* module = root_.find(path);

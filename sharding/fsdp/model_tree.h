@@ -11,7 +11,10 @@
 
 namespace loom::sharding {
 
-// Keeps a reference to the model.
+// Whether the module at `path` is, or lies in one that is, on another stage of a pipeline (nn::Absent).
+bool is_elsewhere(const nn::Module& root, std::string_view path);
+
+// What is elsewhere exists. Keeps a reference to the model.
 class ModelTree final : public ModuleTreeView {
  public:
   explicit ModelTree(nn::Module& root) : root_(root) {}

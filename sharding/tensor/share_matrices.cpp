@@ -159,6 +159,7 @@ void share_output(nn::Module& model, const SharedMatrices& matrices, const dist:
     take_all_tokens(*model.find(matrices.head), shared, matrices.head);
     return;
   }
+  if (matrices.output.empty()) return;
   nn::Module& output = *model.find(matrices.output);
   nn::ParamSlot& weight = *output.own_parameters().front();
   cutter.cut_rows(weight);
@@ -167,6 +168,16 @@ void share_output(nn::Module& model, const SharedMatrices& matrices, const dist:
 }
 
 }  // namespace
+
+void add_shares(nn::Module& root, const nn::Module& part) {
+  const auto own = part.attachment<TensorShares>();
+  if (own == nullptr) return;
+  const auto before = root.attachment<TensorShares>();
+  auto all = std::make_shared<TensorShares>(before == nullptr ? *own : *before);
+  all->shares.insert(own->shares.begin(), own->shares.end());
+  all->blocks.insert(all->blocks.end(), own->blocks.begin(), own->blocks.end());
+  root.attach(std::move(all));
+}
 
 void share_matrices(nn::Module& model, const SharedMatrices& matrices, const std::vector<std::string>& expert_paths,
                     const comm::Axis& axis) {
@@ -191,9 +202,11 @@ void share_matrices(nn::Module& model, const SharedMatrices& matrices, const std
            : take_whole_input(*model.find(path), *shared, path);
   }
   for (const std::string& path : matrices.tokens) share_tokens(*model.find(path), *shared, path);
-  auto& embedding = dynamic_cast<nn::Embedding&>(*model.find(matrices.embedding));
-  cutter.cut_rows(embedding.weight);
-  share_vocabulary(embedding, *shared, matrices.embedding);
+  if (!matrices.embedding.empty()) {
+    auto& embedding = dynamic_cast<nn::Embedding&>(*model.find(matrices.embedding));
+    cutter.cut_rows(embedding.weight);
+    share_vocabulary(embedding, *shared, matrices.embedding);
+  }
   share_output(model, matrices, *shared, cutter);
   std::vector<std::string> partial;
   for (const auto& [path, layers] : blocks) partial.push_back(path);

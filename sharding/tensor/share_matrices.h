@@ -66,6 +66,9 @@ SharedMatrices shared_matrices(nn::Module& model, const Fsdp2Config& config);
 void share_matrices(nn::Module& model, const SharedMatrices& matrices, const std::vector<std::string>& expert_paths,
                     const comm::Axis& axis);
 
+// Adds the shares of a model that is part of `root` to those of `root`: of the stages of a pipeline.
+void add_shares(nn::Module& root, const nn::Module& part);
+
 // After the backward of a step, before norms and the optimizer. Collective.
 void sum_partial_gradients(nn::Module& root);
 

@@ -3,6 +3,7 @@
 
 #include "engine/core/error.h"
 #include "engine/dist/context_attention.h"
+#include "engine/nn/absent.h"
 #include "sharding/fsdp/chunk.h"
 #include "sharding/selected_modules.h"
 #include "sharding/tensor/matrix_cutter.h"
@@ -106,14 +107,15 @@ SharedMatrices shared_matrices(nn::Module& model, const Fsdp2Config& config) {
   for (const JoinedMatrices& joined : plan->joined) {
     for (const std::string& path : paths.of({}, {joined.layer})) matrices.joined.push_back({path, joined.matrices});
   }
-  matrices.embedding = plan->embedding;
-  matrices.output = plan->output;
+  // Another stage of a pipeline may have them.
+  if (!nn::is_absent(*model.find(plan->embedding))) matrices.embedding = plan->embedding;
+  if (!nn::is_absent(*model.find(plan->output))) matrices.output = plan->output;
   matrices.head = plan->head;
   for (const std::string& path : matrices.colwise) check_outputs(model, path, matrices, where);
   for (const std::string& path : matrices.rowwise) check_inputs(model, path, matrices, where);
   check_recompute(matrices, config, paths);
-  check_vocabulary(model, matrices, where);
-  if (matrices.head.empty()) check_output(*model.find(matrices.output), matrices, where);
+  if (!matrices.embedding.empty()) check_vocabulary(model, matrices, where);
+  if (matrices.head.empty() && !matrices.output.empty()) check_output(*model.find(matrices.output), matrices, where);
   return matrices;
 }
 

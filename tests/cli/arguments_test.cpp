@@ -899,11 +899,9 @@ TEST(RecomputeFlags, ThatDoNotGoTogetherAreRefused) {
 TEST(RecomputeFlags, OfPipelineStagesAndOfTokenCountsAreRefused) {
   EXPECT_THAT(
       refusal(with_model_and_data({"--recompute-in-bubble"})),
-      HasSubstr("--recompute-in-bubble recomputes while a pipeline stage waits, and FSDP2 has no stages; remove "
-                "it"));
-  EXPECT_THAT(
-      refusal(with_model_and_data({"--recompute-in-advance"})),
-      HasSubstr("--recompute-in-advance recomputes before a pipeline stage's backward, and FSDP2 has no stages"));
+      HasSubstr("--recompute-in-bubble recomputes while a pipeline stage waits, which is not built; remove it"));
+  EXPECT_THAT(refusal(with_model_and_data({"--recompute-in-advance"})),
+              HasSubstr("--recompute-in-advance recomputes before a pipeline stage's backward, which is not built"));
   EXPECT_THAT(refusal(with_model_and_data({"--moe-adaptive-recompute-activation"})),
               HasSubstr("--moe-adaptive-recompute-activation chooses in each step by how many tokens an expert got, so "
                         "that ranks would do different work; write --moe-layer-recompute"));

@@ -33,7 +33,7 @@ struct PipedCase {
   int pp = 1, dp_shard = 1;
   std::int64_t stages_per_rank = 1, micro_batches = 1;
   bool reshards = true;
-  std::vector<std::int64_t> layers;                          // of each stage; empty: even
+  std::vector<std::int64_t> layers;                           // of each stage; empty: even
   std::vector<std::pair<std::int64_t, std::int64_t>> stages;  // the layers of each, half-open
   std::int64_t steps = 2;
 };
@@ -244,7 +244,8 @@ std::string off(const Norms& actual, const CaseJson& expected, double tolerance,
       return fmt::format("; {} of '{}' is {}, expected {}", what, path, found->second, norm);
     }
   }
-  return actual.size() == wanted.size() ? "" : fmt::format("; {} parameters, expected {}", actual.size(), wanted.size());
+  return actual.size() == wanted.size() ? ""
+                                        : fmt::format("; {} parameters, expected {}", actual.size(), wanted.size());
 }
 
 // Cases whose weights have one hash in the reference have the same bits here.
@@ -269,8 +270,8 @@ void run_curve(const std::filesystem::path& path, WeightsOfHash& weights_of, Par
   if (!is_new && same->second != results.weights) wrong += "; its weights are not those of the cases with its hash";
   if (loss > kLoss || !(grad_norm <= kGradNorm)) wrong += "; the curve is left";
   file.check_all_read({"made_by"});
-  const std::string text = fmt::format("loss {:.1e}, gradient norm {:.1e} off over {} steps{}", loss, grad_norm,
-                                       curve.size(), wrong);
+  const std::string text =
+      fmt::format("loss {:.1e}, gradient norm {:.1e} off over {} steps{}", loss, grad_norm, curve.size(), wrong);
   wrong.empty() ? report.passed("curves/" + path.stem().string(), text)
                 : report.failed("curves/" + path.stem().string(), text);
 }

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <iterator>
 
+#include "engine/comm/exchange.h"
 #include "engine/comm/part_of_world.h"
 #include "engine/core/error.h"
 #include "engine/device/device.h"
@@ -27,13 +28,13 @@ void mark(const PipelineAction& action) {
   device::Device::current().log().add_mark({.kind = kActionMark, .subject = text});
 }
 
-Tensor take_out(std::map<std::pair<std::int64_t, std::int64_t>, Tensor>& tensors,
-                const std::pair<std::int64_t, std::int64_t>& at) {
-  const auto found = tensors.find(at);
-  require(found != tensors.end(), "stage {} needs what was not made for micro-batch {}", at.first, at.second);
-  Tensor tensor = std::move(found->second);
-  tensors.erase(found);
-  return tensor;
+StageMessage take_out(std::map<std::pair<std::int64_t, std::int64_t>, StageMessage>& handed,
+                      const std::pair<std::int64_t, std::int64_t>& at) {
+  const auto found = handed.find(at);
+  require(found != handed.end(), "stage {} needs what was not made for micro-batch {}", at.first, at.second);
+  StageMessage message = std::move(found->second);
+  handed.erase(found);
+  return message;
 }
 
 std::vector<std::shared_ptr<PipelineStage>> own_stages(const PipelinePlan& plan, int rank,
@@ -125,8 +126,7 @@ void Pipeline::message(const PipelineAction& action) {
   const std::int64_t stage = action.stage, micro_batch = action.micro_batch;
   switch (action.kind) {
     case PipelineKind::kSendForward:
-      return links_.send(rank_of(stage + 1), passed_.at({stage, micro_batch}).output.detach(),
-                         tag_of(stage + 1, micro_batch, false));
+      return links_.send(rank_of(stage + 1), output_of({stage, micro_batch}), tag_of(stage + 1, micro_batch, false));
     case PipelineKind::kReceiveForward:
       return links_.post_receive(rank_of(stage - 1), tag_of(stage, micro_batch, false));
     case PipelineKind::kSendBackward:
@@ -138,9 +138,14 @@ void Pipeline::message(const PipelineAction& action) {
 }
 
 // What the neighbour of stage `at` made for it.
-Tensor Pipeline::received(const Key& at, bool is_gradient) {
+StageMessage Pipeline::received(const Key& at, bool is_gradient) {
   if (!is_here(is_gradient ? at.first + 1 : at.first - 1)) return links_.take(tag_of(at.first, at.second, is_gradient));
   return take_out(is_gradient ? handed_gradients_ : handed_outputs_, at);
+}
+
+StageMessage Pipeline::output_of(const Key& at) const {
+  const Passed& passed = passed_.at(at);
+  return {passed.output.detach(), passed.draws};
 }
 
 void Pipeline::forward(const PipelineAction& action, const Work& work) {
@@ -150,17 +155,19 @@ void Pipeline::forward(const PipelineAction& action, const Work& work) {
   mark(action);
   Passed& passed = passed_[at];
   if (action.stage > 0) {
-    passed.input = received(at, false);
+    StageMessage message = received(at, false);
+    passed.input = std::move(message.tensor);
     passed.input.set_requires_grad(autograd::grad_enabled());
-    stage.set_input_tensor(passed.input);
+    stage.set_input_tensor(passed.input, message.draws);
   }
   passed.output = work.forward(stage, action.micro_batch);
+  passed.draws = stage.draws();
   if (is_last(action.stage) || !is_here(action.stage + 1)) return;
-  handed_outputs_[{action.stage + 1, action.micro_batch}] = passed.output.detach();
+  handed_outputs_[{action.stage + 1, action.micro_batch}] = output_of(at);
 }
 
 std::vector<autograd::Root> Pipeline::roots_of(const Key& at) {
-  const Tensor gradient = is_last(at.first) ? Tensor{} : received(at, true);
+  const Tensor gradient = is_last(at.first) ? Tensor{} : received(at, true).tensor;
   return {{passed_.at(at).output, gradient}};
 }
 
@@ -179,7 +186,7 @@ void Pipeline::backward(const PipelineAction& action, const Work& work) {
   }
   passed_.erase(at);
   if (!input.defined()) return;
-  handed_gradients_[{action.stage - 1, action.micro_batch}] = input.grad();
+  handed_gradients_[{action.stage - 1, action.micro_batch}] = {input.grad()};
   input.set_grad({});
 }
 
@@ -203,8 +210,14 @@ void Pipeline::evaluate(std::int64_t micro_batches, const Work& work) {
   links_.synchronize();
 }
 
-std::vector<std::pair<std::string, Tensor>> Pipeline::collected(
-    std::vector<std::pair<std::string, Tensor>> own) const {
+std::vector<std::vector<std::string>> Pipeline::lines_of_stages(const std::vector<std::string>& own,
+                                                                std::string_view tag) const {
+  std::string text;
+  for (const std::string& line : own) text += line + '\n';
+  return comm::exchange_lines(axis_.group(), text, tag);
+}
+
+std::vector<std::pair<std::string, Tensor>> Pipeline::collected(std::vector<std::pair<std::string, Tensor>> own) const {
   comm::ProcessGroup& stages = axis_.group();
   std::vector<std::pair<std::string, Tensor>> all;
   for (int rank = 0; rank < stages.size(); ++rank) {

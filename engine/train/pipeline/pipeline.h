@@ -51,6 +51,10 @@ class Pipeline {
   // Replaces the figures by those of the rank that has the loss.
   void share(double& loss, Reports& reports) const;
 
+  // The texts of all ranks that differ in their stage alone, in the order of these.
+  std::vector<std::vector<std::string>> lines_of_stages(const std::vector<std::string>& own,
+                                                        std::string_view tag) const;
+
   // Tensors of all stages, on the rank that has the loss, in the order of stages: `own` are this rank's. Of ranks that
   // differ in their stage alone. Nothing on the others.
   std::vector<std::pair<std::string, Tensor>> collected(std::vector<std::pair<std::string, Tensor>> own) const;
@@ -60,6 +64,7 @@ class Pipeline {
   struct Passed {
     Tensor input;  // a leaf; undefined on the first stage
     Tensor output;
+    std::uint64_t draws = 0;  // of operators, up to the output
   };
 
   void run(const PipelineAction& action, const Work& work);
@@ -67,7 +72,8 @@ class Pipeline {
   void backward(const PipelineAction& action, const Work& work);
   void backward_of_weights(const PipelineAction& action, const Work& work);
   std::vector<autograd::Root> roots_of(const Key& at);
-  Tensor received(const Key& at, bool is_gradient);
+  StageMessage output_of(const Key& at) const;
+  StageMessage received(const Key& at, bool is_gradient);
   bool is_here(std::int64_t stage) const;
   int rank_of(std::int64_t stage) const;
   bool is_last(std::int64_t stage) const { return stage + 1 == static_cast<std::int64_t>(plan_.stages.size()); }
@@ -82,8 +88,8 @@ class Pipeline {
   StageLinks links_;
   std::map<Key, Passed> passed_;
   std::map<Key, autograd::RestOfBackward> rest_;
-  std::map<Key, Tensor> handed_outputs_, handed_gradients_;  // for the stage that receives them
-  std::map<std::int64_t, bool> is_gathering_;                // by stage: unshard was started, and not waited for
+  std::map<Key, StageMessage> handed_outputs_, handed_gradients_;  // for the stage that receives them
+  std::map<std::int64_t, bool> is_gathering_;                      // by stage: unshard was started, and not waited for
 };
 
 }  // namespace loom::train

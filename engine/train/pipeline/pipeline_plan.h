@@ -6,6 +6,7 @@
 // Threads  any.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "engine/train/pipeline/options.h"
@@ -19,8 +20,15 @@ struct PipelinePlan {
   PipelineSchedule schedule;
   PipelineLists lists;          // by rank of the pipeline
   bool gathers_stages = false;  // by the list
+  std::string schedule_name;    // torch's, or the user's file
+  std::int64_t parameters = 0;  // of the whole model
 };
 
 PipelinePlan plan_pipeline(const PipelineParallel& options, std::int64_t layers, std::int64_t micro_batches);
+
+// "1F1B over 2 ranks: stage 0 on rank 0, embedding, layers 0 to 1; ..."
+std::string text_of(const PipelinePlan& plan);
+// What each rank computes, gathers and sends in a step: a line a rank.
+std::string actions_of(const PipelinePlan& plan);
 
 }  // namespace loom::train

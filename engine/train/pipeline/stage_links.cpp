@@ -1,5 +1,6 @@
 #include "engine/train/pipeline/stage_links.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <deque>
@@ -13,21 +14,23 @@
 namespace loom::train {
 namespace {
 
-// In front of a tensor: its dtype, the number of its dims, and these.
-using Header = std::array<std::int64_t, 10>;
+// In front of a tensor: its dtype, the draws, the number of its dims, and these.
+using Header = std::array<std::int64_t, 11>;
+constexpr std::size_t kFirstDim = 3;
 
-Header header_of(const Tensor& tensor) {
-  Header header{};
-  require(tensor.shape().ndim() + 2 <= static_cast<int>(header.size()), "a message {} has too many dims",
-          to_string(tensor.shape()));
-  header[0] = static_cast<std::int64_t>(tensor.dtype());
-  header[1] = tensor.shape().ndim();
-  for (int dim = 0; dim < tensor.shape().ndim(); ++dim) header[static_cast<std::size_t>(dim) + 2] = tensor.shape()[dim];
+Header header_of(const StageMessage& message) {
+  const std::vector<std::int64_t>& sizes = message.tensor.shape().sizes();
+  Header header{static_cast<std::int64_t>(message.tensor.dtype()), static_cast<std::int64_t>(message.draws),
+                static_cast<std::int64_t>(sizes.size())};
+  require(sizes.size() + kFirstDim <= header.size(), "a message {} has too many dims",
+          to_string(message.tensor.shape()));
+  std::ranges::copy(sizes, header.begin() + kFirstDim);
   return header;
 }
 
 Shape shape_of(const Header& header) {
-  return Shape(std::vector<std::int64_t>(header.begin() + 2, header.begin() + 2 + header[1]));
+  const auto begin = header.begin() + kFirstDim;
+  return Shape(std::vector<std::int64_t>(begin, begin + header[2]));
 }
 
 // Lanes of a group of two: what the first sends, and what the second sends.
@@ -35,7 +38,7 @@ comm::Lane lane_from(int member) { return comm::Lane(member == 0 ? 8 : 9); }
 
 }  // namespace
 
-struct StageLinks::Message {
+struct StageLinks::Receipt {
   Header header{};
   std::vector<std::byte> bytes;
   device::Event done;
@@ -85,14 +88,15 @@ StageLinks::Link& StageLinks::link(int peer) {
   return *found->second;
 }
 
-void StageLinks::send(int to, const Tensor& tensor, const std::string& tag) {
+void StageLinks::send(int to, const StageMessage& message, const std::string& tag) {
+  const Tensor& tensor = message.tensor;
   Link& link = this->link(to);
   link.sends.wait(device::Device::current().stream(device::StreamId::kCompute).record());
   const comm::Outgoing payload{tensor.raw(), static_cast<std::size_t>(tensor.nbytes())};
   link.sends.submit({.name = {},
                      .subject = {},
                      .cost = {},
-                     .run = [group = link.group, peer = link.peer(), header = header_of(tensor), payload, tag] {
+                     .run = [group = link.group, peer = link.peer(), header = header_of(message), payload, tag] {
                        const comm::Lane lane = lane_from(group->rank());
                        group->send(lane, peer, {header.data(), sizeof header}, tag);
                        group->send(lane, peer, payload, tag);
@@ -103,27 +107,24 @@ void StageLinks::send(int to, const Tensor& tensor, const std::string& tag) {
 
 void StageLinks::post_receive(int from, const std::string& tag) {
   Link& link = this->link(from);
-  const auto message = std::make_shared<Message>();
+  const auto message = std::make_shared<Receipt>();
   require(posted_.emplace(tag, message).second, "message {} is received twice", tag);
-  link.receives.submit({.name = {},
-                        .subject = {},
-                        .cost = {},
-                        .run = [group = link.group, peer = link.peer(), message, tag] {
-                          const comm::Lane lane = lane_from(peer);
-                          group->recv(lane, peer, {message->header.data(), sizeof message->header}, tag);
-                          const std::int64_t bytes = Tensor::meta(shape_of(message->header),
-                                                                  static_cast<DType>(message->header[0]))
-                                                         .nbytes();
-                          message->bytes.resize(static_cast<std::size_t>(bytes));
-                          group->recv(lane, peer, {message->bytes.data(), message->bytes.size()}, tag);
-                        }});
+  link.receives.submit(
+      {.name = {}, .subject = {}, .cost = {}, .run = [group = link.group, peer = link.peer(), message, tag] {
+         const comm::Lane lane = lane_from(peer);
+         group->recv(lane, peer, {message->header.data(), sizeof message->header}, tag);
+         const std::int64_t bytes =
+             Tensor::meta(shape_of(message->header), static_cast<DType>(message->header[0])).nbytes();
+         message->bytes.resize(static_cast<std::size_t>(bytes));
+         group->recv(lane, peer, {message->bytes.data(), message->bytes.size()}, tag);
+       }});
   message->done = link.receives.record();
 }
 
-Tensor StageLinks::take(const std::string& tag) {
+StageMessage StageLinks::take(const std::string& tag) {
   const auto found = posted_.find(tag);
   require(found != posted_.end(), "message {} is taken before it is received", tag);
-  const std::shared_ptr<Message> message = found->second;
+  const std::shared_ptr<Receipt> message = found->second;
   posted_.erase(found);
   message->done.wait();
   const Tensor tensor = Tensor::empty(shape_of(message->header), static_cast<DType>(message->header[0]),
@@ -132,7 +133,7 @@ Tensor StageLinks::take(const std::string& tag) {
     if (!message->bytes.empty()) std::memcpy(tensor.raw(), message->bytes.data(), message->bytes.size());
   });
   tensor.storage()->bump_version();
-  return tensor;
+  return {tensor, static_cast<std::uint64_t>(message->header[1])};
 }
 
 void StageLinks::synchronize() {

@@ -20,6 +20,11 @@
 
 namespace loom::train {
 
+struct StageMessage {
+  Tensor tensor;
+  std::uint64_t draws = 0;  // RngState::calls, at which the next stage's forward goes on
+};
+
 class StageLinks {
  public:
   // Collective over the world: the groups of neighbours in the pipeline of `ranks`, whose ranks are world.size() / ranks
@@ -29,22 +34,22 @@ class StageLinks {
 
   // `to`, `from`: ranks of the pipeline, neighbours of this one (the last is the first's). `tensor` is on the device, and
   // nobody writes to it before the next synchronize().
-  void send(int to, const Tensor& tensor, const std::string& tag);
+  void send(int to, const StageMessage& message, const std::string& tag);
   void post_receive(int from, const std::string& tag);
   // What the receive of this tag brought; waits for it. A tag is posted once before it is taken.
-  Tensor take(const std::string& tag);
+  StageMessage take(const std::string& tag);
   // Waits until all that was sent has been received.
   void synchronize();
 
  private:
   struct Link;
-  struct Message;
+  struct Receipt;
 
   Link& link(int peer);
 
   const int rank_, ranks_;
   std::map<int, std::unique_ptr<Link>> links_;  // by peer
-  std::map<std::string, std::shared_ptr<Message>> posted_;
+  std::map<std::string, std::shared_ptr<Receipt>> posted_;
 };
 
 }  // namespace loom::train

@@ -4,6 +4,9 @@
 #include <fmt/format.h>
 
 #include "engine/core/error.h"
+#include "engine/core/rng_state.h"
+#include "engine/nn/router_loss.h"
+#include "sharding/tensor/share_matrices.h"
 
 namespace loom::train {
 
@@ -13,12 +16,16 @@ PipelineStage::PipelineStage(std::shared_ptr<nn::Module> model, sharding::StageL
 }
 
 nn::Value PipelineStage::forward(const nn::Args& args) {
-  if (layout_.embedding) return model_->call(args);
-  require(input_.defined(), "stage {} is called without hidden states", layout_.stage);
   nn::Args replaced = args;
-  replaced.positional.clear();
-  replaced.named.emplace_back("inputs_embeds", std::exchange(input_, {}));
-  return model_->call(std::move(replaced));
+  if (!layout_.embedding) {
+    require(input_.defined(), "stage {} is called without hidden states", layout_.stage);
+    replaced.positional.clear();
+    replaced.named.emplace_back("inputs_embeds", std::exchange(input_, {}));
+    RngState::current().calls = draws_;
+  }
+  nn::Value result = model_->call(std::move(replaced));
+  draws_ = RngState::current().calls;
+  return result;
 }
 
 PipelineModel::PipelineModel(std::vector<std::shared_ptr<PipelineStage>> stages, comm::World& ranks)
@@ -39,6 +46,9 @@ bool PipelineModel::fully_shard(comm::World&, const sharding::Fsdp2Config& confi
     const auto resolved = models::fully_shard(stage->model(), ranks_, config, options);
     if (!resolved) return false;
     adopt_resolved(*resolved);
+    sharding::add_shares(*this, stage->root());
+    // The forward step asks the model that it calls.
+    if (auto own_loss = stage->root().attachment<nn::OwnLoss>()) stage->attach(std::move(own_loss));
   }
   return true;
 }

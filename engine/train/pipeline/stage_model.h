@@ -28,8 +28,13 @@ class PipelineStage final : public nn::Module {
   // The root of its parameters' paths, and of its shards.
   nn::Module& root() { return models::sharded_module(*model_); }
 
-  // What the next call takes in place of its first argument.
-  void set_input_tensor(Tensor hidden) { input_ = std::move(hidden); }
+  // What the next call takes in place of its first argument, and the draws of operators before it in the forward.
+  void set_input_tensor(Tensor hidden, std::uint64_t draws) {
+    input_ = std::move(hidden);
+    draws_ = draws;
+  }
+  // After a call: with its own.
+  std::uint64_t draws() const { return draws_; }
 
  protected:
   nn::Value forward(const nn::Args& args) override;
@@ -38,6 +43,7 @@ class PipelineStage final : public nn::Module {
   const sharding::StageLayout layout_;
   const std::shared_ptr<nn::Module> model_;
   Tensor input_;
+  std::uint64_t draws_ = 0;
 };
 
 // It is never called; its stages are.
@@ -45,7 +51,8 @@ class PipelineModel final : public nn::Module, public models::FSDP2Mixin {
  public:
   // `ranks`: of one stage; it outlives this.
   PipelineModel(std::vector<std::shared_ptr<PipelineStage>> stages, comm::World& ranks);
-  std::string_view type_name() const override { return "PipelineModel"; }
+  // The whole model's.
+  std::string_view type_name() const override { return stages_.front()->root().type_name(); }
   bool has_forward() const override { return false; }
 
   const std::vector<std::shared_ptr<PipelineStage>>& stages() const { return stages_; }
