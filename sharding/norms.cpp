@@ -69,6 +69,8 @@ std::vector<double> sums_over_ranks(nn::Module& root, const ParameterParts& part
   std::unordered_map<const void*, std::size_t> part_of;
   for (auto& [path, parameter] : root.named_parameters()) part_of.emplace(parameter.id(), parts.of(path));
   std::vector<Term> terms;
+  const auto ranks = root.attachment<PipelineRanks>();
+  const auto is_copy = [&](const nn::ParamSlot* slot) { return ranks != nullptr && ranks->copies.contains(slot); };
   const auto shares = root.attachment<TensorShares>();
   std::unordered_map<const void*, std::size_t> rest = part_of;
   for (FsdpState* state : FsdpState::collect(root)) {
@@ -77,6 +79,10 @@ std::vector<double> sums_over_ranks(nn::Module& root, const ParameterParts& part
       const int copies = copies_of(shares.get(), *param->home().slots.front());
       Term& term = term_of(state->group()->axes(), copies, parts.count, terms);
       const void* id = param->sharded().id();
+      if (is_copy(param->home().slots.front())) {
+        rest.erase(id);
+        continue;
+      }
       const auto part = part_of.find(id);  // a gathered one has another tensor in its place, and no part
       term.shards[part == part_of.end() ? 0 : part->second].push_back(param->sharded());
       rest.erase(id);
@@ -97,7 +103,7 @@ std::vector<double> sums_over_ranks(nn::Module& root, const ParameterParts& part
     for (const Term& term : terms) sums[part] += term.sums[part];
     sums[part] += of_whole[part];
   }
-  if (const auto ranks = root.attachment<PipelineRanks>()) {
+  if (ranks != nullptr) {
     ranks->stages->all_reduce(comm::kHostLane, sums.data(), static_cast<std::int64_t>(sums.size()), DType::kF64,
                               comm::ReduceOp::sum(), "gradient norm");
   }

@@ -242,8 +242,8 @@ void Saver::finish() {
   const auto bad = std::ranges::find_if(lines, [](const auto& said) { return !said.empty(); });
   if (bad != lines.end()) return failed(joined(*bad));
   last_saved_ = work_->iteration();
-  say_(fmt::format("  successfully saved checkpoint from iteration {:7d} to {} [ t 1/{}, p 1/1 ]", *last_saved_,
-                   escaped(options_.folder.string()), options_.tensor_ranks));
+  say_(fmt::format("  successfully saved checkpoint from iteration {:7d} to {} [ t 1/{}, p 1/{} ]", *last_saved_,
+                   escaped(options_.folder.string()), options_.tensor_ranks, options_.pipeline_ranks));
 }
 
 void Saver::poll() {

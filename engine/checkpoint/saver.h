@@ -34,6 +34,7 @@ struct SaverOptions {
   std::optional<std::int64_t> keep_last;                         // at least 1; none: all
   std::chrono::milliseconds patience{std::chrono::minutes(10)};  // of rank 0, for the other ranks' parts
   int tensor_ranks = 1;                                          // that share matrices: shown in the report
+  int pipeline_ranks = 1;                                        // of a pipeline: shown too
 };
 
 class Saver {

@@ -47,6 +47,7 @@ void check_parameter_name(const std::vector<std::unique_ptr<ParamSlot>>& slots, 
 // The slots of `replacement` that take over a parameter of `replaced` which slots outside of it hold too.
 std::vector<std::pair<ParamSlot*, const ParamSlot*>> find_ties(const Module& root, const Module& replaced,
                                                                Module& replacement, std::string_view path) {
+  if (is_absent(replacement)) return {};  // another rank has it
   std::unordered_set<const ParamSlot*> inside;
   for (const auto& [name, slot] : replaced.named_slots()) inside.insert(slot);
   std::unordered_map<const void*, std::string> outside;

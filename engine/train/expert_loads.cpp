@@ -1,6 +1,7 @@
 #include "engine/train/expert_loads.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numeric>
 #include <span>
@@ -30,26 +31,45 @@ std::vector<double> ExpertLoads::take_counts() {
   return counts;
 }
 
-void ExpertLoads::add_figures(const std::vector<double>& counts, StepMetrics& metrics) const {
-  double worst = 0;
+ExpertLoads::Figures ExpertLoads::figures_of(const std::vector<double>& counts) const {
+  Figures figures{.tokens = {}, .worst = 0, .dropped = counts.back(), .has_capacity = 0};
   std::size_t begin = 0;
   for (const models::ExpertBlock& block : blocks_) {
     const std::span layer(counts.data() + begin, block.slot->tokens.size());
     begin += layer.size();
-    metrics.expert_tokens.resize(std::max(metrics.expert_tokens.size(), layer.size()));
-    for (std::size_t e = 0; e < layer.size(); ++e) metrics.expert_tokens[e] += std::llround(layer[e]);
+    figures.tokens.resize(std::max(figures.tokens.size(), layer.size()));
+    for (std::size_t e = 0; e < layer.size(); ++e) figures.tokens[e] += layer[e];
     const double mean = std::reduce(layer.begin(), layer.end()) / static_cast<double>(layer.size());
-    if (mean > 0) worst = std::max(worst, std::ranges::max(layer) / mean);
+    if (mean > 0) figures.worst = std::max(figures.worst, std::ranges::max(layer) / mean);
+    if (block.slot->options.capacity_factor > 0) figures.has_capacity = 1;
   }
-  metrics.reports.emplace_back("expert_load_max_over_mean", worst);
-  if (blocks_.front().slot->options.capacity_factor > 0) metrics.reports.emplace_back("dropped_choices", counts.back());
+  return figures;
 }
 
-void ExpertLoads::end_step(comm::ProcessGroup& ranks, StepMetrics& metrics) {
-  if (blocks_.empty()) return;
+// Of the layers of all stages; a stage may have none with experts.
+void ExpertLoads::join_stages(comm::ProcessGroup& stages, Figures& figures) {
+  std::array<double, 3> most{static_cast<double>(figures.tokens.size()), figures.worst, figures.has_capacity};
+  stages.all_reduce(comm::kHostLane, most.data(), std::ssize(most), DType::kF64, comm::ReduceOp::max(), "expert loads");
+  figures.tokens.resize(static_cast<std::size_t>(most[0]));
+  figures.worst = most[1];
+  figures.has_capacity = most[2];
+  figures.tokens.push_back(figures.dropped);
+  sum_over(stages, figures.tokens);
+  figures.dropped = figures.tokens.back();
+  figures.tokens.pop_back();
+}
+
+void ExpertLoads::end_step(comm::ProcessGroup& ranks, comm::ProcessGroup* stages, StepMetrics& metrics) {
+  if (blocks_.empty() && stages == nullptr) return;
   std::vector<double> counts = take_counts();
   sum_over(ranks, counts);
-  if (std::ranges::any_of(counts, [](double count) { return count > 0; })) add_figures(counts, metrics);
+  Figures figures = figures_of(counts);
+  if (stages != nullptr) join_stages(*stages, figures);
+  if (std::ranges::any_of(figures.tokens, [](double count) { return count > 0; })) {
+    for (const double tokens : figures.tokens) metrics.expert_tokens.push_back(std::llround(tokens));
+    metrics.reports.emplace_back("expert_load_max_over_mean", figures.worst);
+    if (figures.has_capacity > 0) metrics.reports.emplace_back("dropped_choices", figures.dropped);
+  }
   auto layer = counts.begin();
   for (const models::ExpertBlock& block : blocks_) {
     const auto end = layer + std::ssize(block.slot->tokens);

@@ -20,12 +20,21 @@ class ExpertLoads {
  public:
   explicit ExpertLoads(nn::Module& model) : blocks_(models::expert_blocks(model)) {}
 
-  // Takes the counts of the step; `ranks` are all of the job.
-  void end_step(comm::ProcessGroup& ranks, StepMetrics& metrics);
+  // Takes the counts of the step; `ranks` are all that have these layers, and `stages` those with the other layers of a
+  // model with experts; null: there are none.
+  void end_step(comm::ProcessGroup& ranks, comm::ProcessGroup* stages, StepMetrics& metrics);
 
  private:
+  struct Figures {
+    std::vector<double> tokens;  // of each expert
+    double worst = 0;            // of the layers, largest over mean
+    double dropped = 0;
+    double has_capacity = 0;  // 1: a choice may be dropped
+  };
+
   std::vector<double> take_counts();
-  void add_figures(const std::vector<double>& counts, StepMetrics& metrics) const;
+  Figures figures_of(const std::vector<double>& counts) const;
+  static void join_stages(comm::ProcessGroup& stages, Figures& figures);
 
   const std::vector<models::ExpertBlock> blocks_;
 };

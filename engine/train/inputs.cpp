@@ -7,6 +7,7 @@
 #include "engine/config/share_folder.h"
 #include "engine/core/error.h"
 #include "engine/nn/make_rank.h"
+#include "engine/nn/router_loss.h"
 #include "engine/nn/stored_dtype.h"
 #include "engine/train/context_rules.h"
 #include "engine/train/memory_rules.h"
@@ -178,7 +179,7 @@ bool counts_layers(const models::LayerRecompute& layers) {
 // What does not go with stages, by its flag or key, is refused.
 void check_goes_with_stages(const TrainSections& arguments, nn::Module& model, const TrainingInputs& inputs) {
   const std::pair<bool, std::string_view> refused[] = {
-      {!models::expert_blocks(model).empty(), "a model with experts"},
+      {model.attachment<nn::RouterLoss>() != nullptr, "losses of routers"},
       {inputs.tuning.lora.has_value(), "adapters"},
       {counts_layers(arguments.parallel.recompute_layers),
        "a number of layers to recompute, which would be of a stage (write recompute_modules in fsdp2_config.yaml)"},
@@ -205,6 +206,7 @@ void plan_stages(const TrainSections& arguments, nn::Module& model, TrainingInpu
       arguments.parallel.pipeline, sharding::pipeline_layers(model),
       inputs.dims.micro_batches(arguments.schedule.global_batch_size, arguments.schedule.micro_batch_size));
   inputs.pipeline->parameters = model.parameter_count();
+  inputs.pipeline->has_experts = !models::expert_blocks(model).empty();
 }
 
 void check_optimizer(OptimizerKind kind, const sharding::SharedMatrices& matrices,

@@ -277,6 +277,7 @@ RunCheckpoints::RunCheckpoints(Trainer& trainer, const TrainSections& arguments,
   options.stop_on_error = arguments.checkpoint.on_save_error == OnSaveError::kStop;
   options.keep_last = arguments.checkpoint.keep_last;
   options.tensor_ranks = tensor_ranks(trainer);
+  options.pipeline_ranks = trainer.dims().degrees().pp;
   options.patience = std::chrono::minutes(arguments.launch.distributed_timeout_minutes);
   saver_ =
       std::make_unique<checkpoint::Saver>(options, everyone_, [this](const std::string& line) { this->say(line); });
@@ -452,8 +453,8 @@ std::optional<std::int64_t> RunCheckpoints::load() {
                     weights == nullptr ? "random" : "the weights of " + escaped(weights->folder().string())));
     return std::nullopt;
   }
-  say(fmt::format("  successfully loaded checkpoint from {} [ t 1/{}, p 1/1 ] at iteration {}", folder,
-                  tensor_ranks(trainer_), trainer_.state().step));
+  say(fmt::format("  successfully loaded checkpoint from {} [ t 1/{}, p 1/{} ] at iteration {}", folder,
+                  tensor_ranks(trainer_), trainer_.dims().degrees().pp, trainer_.state().step));
   return trainer_.state().step;
 }
 

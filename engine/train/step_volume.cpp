@@ -6,7 +6,7 @@ namespace loom::train {
 
 std::vector<sharding::AxisVolume> step_volume(Trainer& trainer, const TrainSections& arguments,
                                               const device::Recording& recording) {
-  if (!trainer.inputs().fsdp2) return {};
+  if (!trainer.inputs().fsdp2 || trainer.pipeline() != nullptr) return {};
   const ScheduleOptions& schedule = arguments.schedule;
   const sharding::StepShape shape{
       .micro_batches = trainer.dims().micro_batches(schedule.global_batch_size, schedule.micro_batch_size),

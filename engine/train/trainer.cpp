@@ -160,18 +160,20 @@ void Trainer::check_adapters() {
 }
 
 std::unique_ptr<Update> Trainer::make_update(comm::World& world) {
-  return std::make_unique<Update>(Update::Of{.options = arguments_.optimizer,
-                                             .schedule = arguments_.schedule,
-                                             .checkpoint = arguments_.checkpoint,
-                                             .kernels = arguments_.kernels.set,
-                                             .reuse_fp32_param = arguments_.memory.reuse_fp32_param,
-                                             .model = *model_,
-                                             .sharded = sharded_,
-                                             .saved = saved_module(),
-                                             .is_sharded = inputs_.fsdp2.has_value(),
-                                             .loss_axis = loss_axis_,
-                                             .everyone = world.everyone(),
-                                             .rank = rank_});
+  return std::make_unique<Update>(Update::Of{
+      .options = arguments_.optimizer,
+      .schedule = arguments_.schedule,
+      .checkpoint = arguments_.checkpoint,
+      .kernels = arguments_.kernels.set,
+      .reuse_fp32_param = arguments_.memory.reuse_fp32_param,
+      .model = *model_,
+      .sharded = sharded_,
+      .saved = saved_module(),
+      .is_sharded = inputs_.fsdp2.has_value(),
+      .loss_axis = loss_axis_,
+      .everyone = (pipeline_ ? pipeline_->ranks_of_stage() : world).everyone(),
+      .stages = inputs_.pipeline && inputs_.pipeline->has_experts ? pipeline_->axis().shared_group() : nullptr,
+      .rank = rank_});
 }
 
 // A dry run needs no values.

@@ -168,7 +168,7 @@ void Update::take(TrainState& state, StepMetrics& metrics) {
   }
   metrics.grad_norm = without_nan_sign(metrics.grad_norm);
   optimizer_->zero_grad();
-  expert_loads_.end_step(*of_.everyone, metrics);
+  expert_loads_.end_step(*of_.everyone, of_.stages.get(), metrics);
   metrics.next_lr = schedule_.lr.at(state.schedule_samples);
   if (!scaler_) return;
   scaler_->update(metrics.skipped);

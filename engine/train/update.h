@@ -47,7 +47,8 @@ class Update {
     nn::Module& saved;    // the optimizer's paths are relative to it
     bool is_sharded = false;
     comm::Axis loss_axis;
-    std::shared_ptr<comm::ProcessGroup> everyone;
+    std::shared_ptr<comm::ProcessGroup> everyone;  // of this stage
+    std::shared_ptr<comm::ProcessGroup> stages;    // of a pipeline of a model with experts, else null
     int rank = 0;
   };
   explicit Update(Of of);

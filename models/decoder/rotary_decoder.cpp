@@ -288,7 +288,7 @@ DecoderForCausalLM::DecoderForCausalLM(const DecoderConfig& c)
 Value DecoderForCausalLM::forward(const Args& args) {
   if (args.find("logits_to_keep").is_none()) {
     const Value body = model.call(args);
-    if (nn::is_absent(*lm_head)) return body;
+    if (nn::is_absent(*lm_head)) return body;  // of a stage
     if (body.is_tensor()) return logits_or_loss(*lm_head, args, body.tensor());
     nn::ValueList result = body.list();
     result[0] = logits_or_loss(*lm_head, args, result[0].tensor());

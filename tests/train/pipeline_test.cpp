@@ -128,13 +128,20 @@ TEST(KeepStage, LeavesPlaceholdersUnderTheSamePaths) {
       "output");
 }
 
-TEST(KeepStage, RefusesOneParameterOnTwoStages) {
-  const auto model = models::build_decoder(decoder(true));
-  EXPECT_THAT([&] { sharding::keep_stage(*model, plan_pipeline({.pipeline_model_parallel_size = 2}, 4, 4).stages[0]); },
-              ThrowsMessage<ConfigError>(StrEq(
-                  "a pipeline has 'model.embed_tokens.weight' on its first stage and 'lm_head.weight' on its last, "
-                  "and they are one parameter; add --untie-embeddings-and-output-weights, or use "
-                  "--pipeline-model-parallel-size 1")));
+TEST(KeepStage, LeavesATiedEmbeddingOnBothEnds) {
+  const PipelinePlan plan = plan_pipeline({.pipeline_model_parallel_size = 4}, 4, 4);
+  for (const sharding::StageLayout& stage : plan.stages) {
+    const auto part = models::build_decoder(decoder(true));
+    sharding::keep_stage(*part, stage);
+    const bool is_end = stage.embedding || stage.loss;
+    EXPECT_EQ(nn::is_absent(*part->find("model.embed_tokens")), !is_end);
+    EXPECT_EQ(nn::is_absent(*part->find("lm_head")), !stage.loss);
+    const auto shared = sharding::shared_slots(*part);
+    ASSERT_EQ(shared.size(), is_end ? 1U : 0U);
+    if (is_end) {
+      EXPECT_EQ(shared.front().first, "model.embed_tokens.weight");
+    }
+  }
 }
 
 std::string refusal(const PipelineParallel& options, std::int64_t layers = 4, std::int64_t micro_batches = 4) {

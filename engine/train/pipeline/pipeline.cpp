@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <fmt/format.h>
 #include <iterator>
+#include <span>
+#include <unordered_set>
 
 #include "engine/comm/exchange.h"
 #include "engine/comm/part_of_world.h"
 #include "engine/core/error.h"
 #include "engine/device/device.h"
 #include "engine/tensor/autograd.h"
+#include "engine/tensor/ops.h"
 #include "engine/train/pipeline/stage_tensors.h"
 #include "engine/train/step/marks.h"
 #include "sharding/fully_shard.h"
@@ -59,7 +62,21 @@ Pipeline::Pipeline(const PipelinePlan& plan, const std::function<std::shared_ptr
       ranks_of_stage_(comm::part_of_world(world, axis_.size())),
       model_(std::make_shared<PipelineModel>(own_stages(plan_, axis_.rank(), whole), *ranks_of_stage_)),
       links_(world, axis_.size()) {
-  model_->attach(std::make_shared<sharding::PipelineRanks>(sharding::PipelineRanks{axis_.shared_group()}));
+  sharding::PipelineRanks ranks{axis_.shared_group()};
+  for (const auto& stage : model_->stages()) {
+    for (const auto& [path, slot] : sharding::shared_slots(stage->root())) {
+      shared_.push_back(slot);
+      if (!stage->layout().embedding) ranks.copies.insert(slot);
+    }
+  }
+  model_->attach(std::make_shared<sharding::PipelineRanks>(std::move(ranks)));
+  const int first_rank = static_cast<int>(plan.stages.front().rank);
+  if (first_rank == loss_rank_) return;
+  const int width = world.size() / axis_.size(), cell = world.rank() % width;
+  const std::vector<int> members{first_rank * width + cell, loss_rank_ * width + cell};
+  const bool joins = axis_.rank() == first_rank || has_loss();
+  ends_ = world.split(joins ? cell : comm::World::kNoColor, has_loss() ? 1 : 0, "pp ends",
+                      joins ? std::span<const int>(members) : std::span<const int>());
 }
 
 Pipeline::~Pipeline() = default;
@@ -85,6 +102,29 @@ void Pipeline::run_step(const Work& work) {
     for (const PipelineAction& action : step.actions) run(action, work);
   }
   links_.synchronize();
+  add_shared_gradients();
+}
+
+// Shards lie alike on both ends, and a frozen parameter has no gradient on either.
+void Pipeline::add_shared_gradients() {
+  if (ends_ != nullptr) {
+    for (const nn::ParamSlot* slot : shared_) {
+      const Tensor gradient = slot->value.grad();
+      if (!gradient.defined()) continue;
+      ends_->all_reduce(comm::kHostLane, gradient.raw(), gradient.numel(), gradient.dtype(), comm::ReduceOp::sum(),
+                        "gradients of the ends");
+      gradient.storage()->bump_version();
+    }
+    return;
+  }
+  const std::size_t half = shared_.size() / 2;  // of the first stage, then of the last
+  for (std::size_t i = 0; i < half; ++i) {
+    const Tensor first = shared_[i]->value.grad(), last = shared_[half + i]->value.grad();
+    if (!first.defined() || !last.defined()) continue;
+    const Tensor sum = ops::add(first, last);
+    first.copy_from(sum);
+    last.copy_from(sum);
+  }
 }
 
 void Pipeline::run(const PipelineAction& action, const Work& work) {
@@ -229,6 +269,9 @@ std::vector<std::pair<std::string, Tensor>> Pipeline::collected(std::vector<std:
       std::ranges::move(received_tensors(stages, rank), std::back_inserter(all));
     }
   }
+  // Both ends have what is tied.
+  std::unordered_set<std::string> names;
+  std::erase_if(all, [&](const auto& named) { return !names.insert(named.first).second; });
   return all;
 }
 

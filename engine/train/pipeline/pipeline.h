@@ -3,6 +3,8 @@
 // Step     the rank's list of actions (pipeline_plan.h). Gradients of all micro-batches are added up on a stage and
 //          reduced once, behind its last backward; parameters are gathered as torch's pipelines gather them.
 // Messages outputs and gradients between stages of neighbouring ranks (stage_links.h); stages of one rank hand them over.
+// Ties     of embedding and output layer: both ends of the pipeline have the parameter, and add their gradients behind the
+//          last backward of a step (sharding/pipeline/keep_stage.h).
 // Bits     gradients are added in the order of micro-batches, in every schedule.
 // Threads  the rank's host thread; every call is collective over the job.
 #pragma once
@@ -41,6 +43,7 @@ class Pipeline {
   // Whether this rank has the last stage, and the loss.
   bool has_loss() const { return axis_.rank() == loss_rank_; }
   const comm::Axis& axis() const { return axis_; }
+  comm::World& ranks_of_stage() const { return *ranks_of_stage_; }
 
   // Once the shards are made, before the first step.
   void begin();
@@ -79,6 +82,7 @@ class Pipeline {
   bool is_last(std::int64_t stage) const { return stage + 1 == static_cast<std::int64_t>(plan_.stages.size()); }
   nn::Module& root_of(std::int64_t stage) const;
   void message(const PipelineAction& action);
+  void add_shared_gradients();
 
   const PipelinePlan plan_;
   const comm::Axis axis_;
@@ -86,6 +90,9 @@ class Pipeline {
   const std::unique_ptr<comm::World> ranks_of_stage_;
   std::shared_ptr<PipelineModel> model_;
   StageLinks links_;
+  // Of parameters that the first and the last stage have in common:
+  std::shared_ptr<comm::ProcessGroup> ends_;  // the ranks of these stages; null: one rank, or not this one, or no ties
+  std::vector<nn::ParamSlot*> shared_;        // this rank's, of its first stage before those of its last
   std::map<Key, Passed> passed_;
   std::map<Key, autograd::RestOfBackward> rest_;
   std::map<Key, StageMessage> handed_outputs_, handed_gradients_;  // for the stage that receives them

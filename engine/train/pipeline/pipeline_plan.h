@@ -21,7 +21,9 @@ struct PipelinePlan {
   PipelineLists lists;          // by rank of the pipeline
   bool gathers_stages = false;  // by the list
   std::string schedule_name;    // torch's, or the user's file
-  std::int64_t parameters = 0;  // of the whole model
+  // Of the whole model:
+  std::int64_t parameters = 0;
+  bool has_experts = false;
 };
 
 PipelinePlan plan_pipeline(const PipelineParallel& options, std::int64_t layers, std::int64_t micro_batches);
