@@ -2,6 +2,8 @@
 //          with its cause; a pipeline's flags, its file and its model are checked before anything runs; part of a world is
 //          a world.
 // World:   2 to 4 ranks as threads; decoders of four layers on the meta device.
+#include <array>
+#include <atomic>
 #include <gmock/gmock.h>
 #include <thread>
 
@@ -9,8 +11,11 @@
 #include "engine/comm/part_of_world.h"
 #include "engine/core/error.h"
 #include "engine/nn/absent.h"
+#include "engine/tensor/ops.h"
 #include "engine/train/pipeline/pipeline_plan.h"
 #include "engine/train/pipeline/stage_links.h"
+#include "engine/train/rank_setup.h"
+#include "engine/train/trainer.h"
 #include "models/decoder/decoder.h"
 #include "sharding/pipeline/keep_stage.h"
 #include "tests/support/files.h"
@@ -141,6 +146,53 @@ TEST(KeepStage, LeavesATiedEmbeddingOnBothEnds) {
     if (is_end) {
       EXPECT_EQ(shared.front().first, "model.embed_tokens.weight");
     }
+  }
+}
+
+data::Batch batch_of(std::span<const std::int64_t> samples) {
+  const Shape shape{static_cast<std::int64_t>(samples.size()), 8};
+  const Tensor ids = Tensor::host(shape, DType::kI32, "ids");
+  for (std::int64_t i = 0; i < ids.numel(); ++i) ids.data<std::int32_t>()[i] = static_cast<std::int32_t>(i % 32);
+  return {{{"input_ids", ids}, {"targets", ids}}};
+}
+
+// Stages of two ranks, of which one fails in its second step: every rank has messages under way then.
+TEST(Pipeline, AStageThatFailsInAStepEndsAllStages) {
+  for (const int failing : {0, 1, 2, 3}) {
+    SCOPED_TRACE(failing);
+    TrainSections arguments;
+    arguments.launch.ranks = 4;
+    arguments.schedule.global_batch_size = 8;
+    arguments.schedule.train_iters = arguments.schedule.lr_decay_iters = 3;
+    arguments.parallel.use_torch_fsdp2 = true;
+    arguments.parallel.fsdp2_config = std::make_shared<const sharding::Fsdp2Config>(
+        sharding::parse_fsdp2_config("sharding_size: auto\nsub_modules_to_wrap: ['model.layers.{*}']\n", "file"));
+    arguments.parallel.pipeline.pipeline_model_parallel_size = 2;
+    const PretrainCallbacks callbacks{
+        .train_valid_test_datasets_provider =
+            [](const TrainArguments&) { return data::DataLoaders{.train = batch_of}; },
+        .model_provider = [](const TrainArguments&) { return models::build_decoder(decoder(false)); },
+        .forward_step =
+            [failing, calls = std::make_shared<std::array<std::atomic<int>, 4>>()](data::DataIterator& data,
+                                                                                   nn::Module& model) {
+              const int rank = RankContext::current().rank();
+              if (++(*calls)[static_cast<std::size_t>(rank)] == 6 && rank == failing)
+                throw std::runtime_error("no paper");
+              const data::Batch batch = data.next();
+              return data::ForwardResult{model(batch["input_ids"]),
+                                         [targets = batch["targets"]](const nn::Value& logits) -> data::Loss {
+                                           return ops::cross_entropy(logits, targets);
+                                         }};
+            }};
+    const TrainingInputs inputs = read_inputs(arguments, callbacks);
+    const auto run = [&] {
+      launch::run_ranks(4, {std::chrono::seconds(50)}, [&](RankContext& context, comm::World& world) {
+        nn::make_rank(context, rank_setup(arguments));
+        Trainer trainer(arguments, callbacks, inputs, world);
+        for (int step = 0; step < 3; ++step) trainer.step();
+      });
+    };
+    EXPECT_THAT(run, ThrowsMessage<Error>(AllOf(HasSubstr("iteration 2 of 3"), HasSubstr("no paper"))));
   }
 }
 

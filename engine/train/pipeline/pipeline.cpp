@@ -97,11 +97,23 @@ void Pipeline::begin() {
   }
 }
 
-void Pipeline::run_step(const Work& work) {
-  for (const PipelineStep& step : plan_.lists.at(static_cast<std::size_t>(axis_.rank()))) {
-    for (const PipelineAction& action : step.actions) run(action, work);
+// The other ranks learn of a failure before this one waits for the end of its messages.
+void Pipeline::run_all(const std::function<void()>& work) {
+  try {
+    work();
+    links_.synchronize();
+  } catch (const std::exception& error) {
+    ranks_of_stage_->fail(error.what());
+    throw;
   }
-  links_.synchronize();
+}
+
+void Pipeline::run_step(const Work& work) {
+  run_all([&] {
+    for (const PipelineStep& step : plan_.lists.at(static_cast<std::size_t>(axis_.rank()))) {
+      for (const PipelineAction& action : step.actions) run(action, work);
+    }
+  });
   add_shared_gradients();
 }
 
@@ -238,16 +250,18 @@ void Pipeline::backward_of_weights(const PipelineAction& action, const Work& wor
 }
 
 void Pipeline::evaluate(std::int64_t micro_batches, const Work& work) {
-  for (std::int64_t micro_batch = 0; micro_batch < micro_batches; ++micro_batch) {
-    for (const auto& stage : model_->stages()) {
-      const std::int64_t number = stage->layout().stage;
-      if (number > 0 && !is_here(number - 1)) message({PipelineKind::kReceiveForward, number, micro_batch});
-      forward({PipelineKind::kForward, number, micro_batch}, work);
-      if (!is_last(number) && !is_here(number + 1)) message({PipelineKind::kSendForward, number, micro_batch});
-      passed_.erase({number, micro_batch});
+  run_all([&] {
+    for (std::int64_t micro_batch = 0; micro_batch < micro_batches; ++micro_batch) {
+      for (const auto& stage : model_->stages()) evaluate_stage(stage->layout().stage, micro_batch, work);
     }
-  }
-  links_.synchronize();
+  });
+}
+
+void Pipeline::evaluate_stage(std::int64_t stage, std::int64_t micro_batch, const Work& work) {
+  if (stage > 0 && !is_here(stage - 1)) message({PipelineKind::kReceiveForward, stage, micro_batch});
+  forward({PipelineKind::kForward, stage, micro_batch}, work);
+  if (!is_last(stage) && !is_here(stage + 1)) message({PipelineKind::kSendForward, stage, micro_batch});
+  passed_.erase({stage, micro_batch});
 }
 
 std::vector<std::vector<std::string>> Pipeline::lines_of_stages(const std::vector<std::string>& own,

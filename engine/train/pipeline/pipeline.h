@@ -82,6 +82,8 @@ class Pipeline {
   bool is_last(std::int64_t stage) const { return stage + 1 == static_cast<std::int64_t>(plan_.stages.size()); }
   nn::Module& root_of(std::int64_t stage) const;
   void message(const PipelineAction& action);
+  void evaluate_stage(std::int64_t stage, std::int64_t micro_batch, const Work& work);
+  void run_all(const std::function<void()>& work);
   void add_shared_gradients();
 
   const PipelinePlan plan_;
