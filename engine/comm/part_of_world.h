@@ -1,5 +1,5 @@
-// Part of a world as a world: its ranks are [part * n, (part + 1) * n) of the whole one, numbered from 0. What works on a
-// world, a mesh or a sharded model, works on a stage of a pipeline like this.
+// Part of a world as a world: its ranks are [part * n, (part + 1) * n) of the whole one, numbered from 0. A mesh or a
+// sharded model of a stage of a pipeline is made on it.
 //
 // Groups   World::split of the whole one: all parts make the same splits in the same order. A group's ranks() are the
 //          whole world's, as messages and errors name them.

@@ -1,5 +1,6 @@
-// Absent: in the place of a module that another rank has (a layer of another stage of a pipeline). It has no parameters,
-// and cannot be called: the code of its parent asks is_absent() first. A tie ends where it takes a module's place.
+// Absent: in the place of a module that another rank has (a layer of another stage of a pipeline). It has no
+// parameters and cannot be called: the code of its parent asks is_absent() first. A tie ends where it takes a module's
+// place.
 #pragma once
 
 #include "engine/nn/module.h"

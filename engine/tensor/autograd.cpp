@@ -45,8 +45,8 @@ class OpNode final : public Node {
   std::string_view name() const override { return name_; }
 
  private:
-  // Each is unpacked once. Nothing but the result holds them then, unless the node runs again: an operator may overwrite
-  // tensors without another owner.
+  // Each is unpacked once. Nothing but the result holds them then, unless the node runs again: an operator may
+  // overwrite tensors without another owner.
   std::vector<Tensor> unpacked(bool runs_again) {
     std::vector<Tensor> tensors = std::move(unpacked_);
     unpacked_.clear();

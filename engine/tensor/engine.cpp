@@ -1,5 +1,6 @@
-// Backward: dependencies are counted first, then ready nodes run, largest sequence number first. In two parts (split_backward.h)
-// an edge belongs to the first if it leads to an input, else to the second; a node with edges of both runs in both.
+// Backward: dependencies are counted first, then ready nodes run, largest sequence number first. In two parts
+// (split_backward.h) an edge belongs to the first if it leads to an input, else to the second; a node with edges of
+// both runs in both.
 #include <algorithm>
 #include <memory>
 #include <queue>

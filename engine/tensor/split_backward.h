@@ -5,8 +5,8 @@
 //   send(input.grad());
 //   rest.run();   // the gradients of the parameters
 //
-// Parts    an operator that leads to an input and to parameters runs twice, once for each; what it saved lives until the
-//          second. What leads to no input runs in the second part alone; without inputs that is all of it.
+// Parts    an operator that leads to an input and to parameters runs twice, once for each; what it saved lives until
+//          the second. What leads to no input runs in the second part alone; without inputs that is all of it.
 // Bits     those of one backward.
 // Hooks    of a tensor run once, in the part that reaches it first.
 // Threads  the rank's host thread.

@@ -47,8 +47,8 @@ class ParallelDims {
     return global_batch_size / (micro_batch_size * data_size());
   }
 
-  // The ranks that together hold the loss of the whole batch, each of as many tokens; with stages, of all of them, which
-  // know the loss of the last one. Collective.
+  // The ranks that together hold the loss of the whole batch, each of as many tokens; with stages, of all of them,
+  // which know the loss of the last one. Collective.
   comm::Axis loss_axis(const comm::DeviceMesh& mesh) const;
   // True for one rank of the job, which has the loss: it prints, and writes single files.
   bool reports(int rank) const;

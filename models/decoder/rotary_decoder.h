@@ -5,8 +5,8 @@
 //          which a multimodal model assembles from embed_tokens and other sources; position_ids,
 //          actual_seq_len, past_key_values and its related arguments as in decoder.h.
 //          router_loss true: as in engine/nn/router_loss.h, without a cache.
-// Stages   a stage of a pipeline (sharding/pipeline/pipeline_parts.h) has some of the layers; without norm its result is
-//          the last hidden state, without lm_head that of the causal model too.
+// Stages   a stage of a pipeline (sharding/pipeline/pipeline_parts.h) has some of the layers; without norm its result
+//          is the last hidden state, without lm_head that of the causal model too.
 // Errors   ConfigError for neither or both of them, or for more positions than longest_sequence().
 #pragma once
 

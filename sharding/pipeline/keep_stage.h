@@ -1,7 +1,7 @@
 // Cuts a model down to one stage of a pipeline: what other stages have becomes nn::Absent. Paths do not change.
 //
-// Ties     a parameter of the embedding that the output part holds too stays on the last stage, as a copy under its path:
-//          whose gradients are added to those of the first stage, so that both stay alike.
+// Ties     a parameter of the embedding that the output part holds too stays on the last stage, as a copy under its
+//          path; the gradients of both are added, so that they stay alike.
 // Errors   ConfigError, with nothing changed, for a model without PipelineParts, or with another tie between stages.
 // Threads  the rank's host thread, before the model is recomputed, swapped or sharded.
 #pragma once

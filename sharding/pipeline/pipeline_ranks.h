@@ -1,5 +1,5 @@
-// PipelineRanks: attached to a model whose other stages are on other ranks. Sums over its parameters (norms.cpp) go over
-// these ranks too; a copy counts on the stage that has the original.
+// PipelineRanks: attached to a model whose other stages are on other ranks. Sums over its parameters (norms.cpp) go
+// over these ranks too; a copy counts on the stage that has the original.
 #pragma once
 
 #include <memory>

@@ -1,6 +1,6 @@
-// Promise: stages get each other's tensors in order, whatever their shapes; a stage that fails or stalls ends the others
-//          with its cause; a pipeline's flags, its file and its model are checked before anything runs; part of a world is
-//          a world.
+// Promise: stages get each other's tensors in order, whatever their shapes; a stage that fails or stalls ends the
+//          others with its cause; a pipeline's flags, its file and its model are checked before anything runs; part of
+//          a world is a world.
 // World:   2 to 4 ranks as threads; decoders of four layers on the meta device.
 #include <array>
 #include <atomic>

@@ -1,12 +1,14 @@
 // Pipeline: the stages of this rank, and how a step runs through them.
 //
-// Step     the rank's list of actions (pipeline_plan.h). Gradients of all micro-batches are added up on a stage and
-//          reduced once, behind its last backward; parameters are gathered as torch's pipelines gather them.
-// Messages outputs and gradients between stages of neighbouring ranks (stage_links.h); stages of one rank hand them over.
-// Ties     of embedding and output layer: both ends of the pipeline have the parameter, and add their gradients behind the
-//          last backward of a step (sharding/pipeline/keep_stage.h).
-// Bits     gradients are added in the order of micro-batches, in every schedule.
-// Threads  the rank's host thread; every call is collective over the job.
+// Step      the rank's list of actions (pipeline_plan.h). Gradients of all micro-batches are added up on a stage and
+//           reduced once, behind its last backward; parameters are gathered as torch's pipelines gather them.
+// Messages  outputs and gradients between stages of neighbouring ranks (stage_links.h); stages of one rank hand them
+//           over.
+// Ties      of embedding and output layer: both ends of the pipeline have the parameter, and add their gradients behind
+//           the last backward of a step (sharding/pipeline/keep_stage.h).
+// Bits      gradients are added in the order of micro-batches, in every schedule but LoopedBFS.
+// Errors    of this rank reach the others before it waits for its messages.
+// Threads   the rank's host thread; every call is collective over the job.
 #pragma once
 
 #include <functional>

@@ -60,8 +60,8 @@ struct StageLinks::Link {
   device::Stream receives;
 };
 
-// Neighbours r and r + 1 are a pair; so are the last and the first, unless they are one already. Pairs that share no rank
-// are made by one split.
+// Neighbours r and r + 1 are a pair; so are the last and the first, unless they are one already. Pairs that share no
+// rank are made by one split.
 StageLinks::StageLinks(comm::World& world, int ranks) : rank_(world.rank() / (world.size() / ranks)), ranks_(ranks) {
   const int width = world.size() / ranks, cell = world.rank() % width;
   const auto join = [&](int first, bool joins) {

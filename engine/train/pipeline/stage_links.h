@@ -27,13 +27,13 @@ struct StageMessage {
 
 class StageLinks {
  public:
-  // Collective over the world: the groups of neighbours in the pipeline of `ranks`, whose ranks are world.size() / ranks
-  // apart.
+  // Collective over the world: the groups of neighbours in the pipeline of `ranks`, whose ranks are world.size() /
+  // ranks apart.
   StageLinks(comm::World& world, int ranks);
   ~StageLinks();
 
-  // `to`, `from`: ranks of the pipeline, neighbours of this one (the last is the first's). `tensor` is on the device, and
-  // nobody writes to it before the next synchronize().
+  // `to`, `from`: ranks of the pipeline, neighbours of this one (the last is the first's). The tensor is on the device,
+  // and nobody writes to it before the next synchronize().
   void send(int to, const StageMessage& message, const std::string& tag);
   void post_receive(int from, const std::string& tag);
   // What the receive of this tag brought; waits for it. A tag is posted once before it is taken.

@@ -1,11 +1,11 @@
 // The stages of a pipeline that a rank has, as one model.
 //
-// Paths    those of the whole model: what other ranks have is missing, or nn::Absent.
-// Call     a stage is called as the whole model, by the same code of the user: a stage without embedding takes the
-//          hidden states that came to it (set_input_tensor) in place of the first argument, and one without output layer
-//          returns hidden states. Megatron's pipelines do the same.
-// Sharding each stage is a root of its own, over the ranks of its stage.
-// Threads  the rank's host thread.
+// Paths     those of the whole model: what other ranks have is missing, or nn::Absent.
+// Call      a stage is called as the whole model, by the same code of the user: a stage without embedding takes the
+//           hidden states that came to it (set_input_tensor) in place of the first argument, and one without output
+//           layer returns hidden states. Megatron's pipelines do the same.
+// Sharding  each stage is a root of its own, over the ranks of its stage.
+// Threads   the rank's host thread.
 #pragma once
 
 #include <memory>
