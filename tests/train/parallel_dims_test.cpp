@@ -31,9 +31,14 @@ TEST(Degrees, OfRanksThatShareSequencesAreInTheEquation) {
             "dp_replicate 1 x dp_shard 2 x cp 2 = 4, but 8 ranks run; give degrees whose product is 8");
 }
 
-TEST(Degrees, ThatAreNotBuiltAreRefusedByName) {
-  EXPECT_EQ(refusal({.dp_shard = 4, .pp = 2}, 8),
-            "pp 2: pipeline parallelism is not built yet in this version; use pp 1");
+TEST(Degrees, OfStagesAreSlowest) {
+  const ParallelDims dims({.dp_shard = 2, .tp = 2, .pp = 2}, 8);
+  EXPECT_EQ(dims.data_size(), 2);
+  for (int rank = 0; rank < 8; ++rank) EXPECT_EQ(dims.data_rank(rank), rank / 2 % 2);
+  for (int rank = 0; rank < 8; ++rank) EXPECT_EQ(dims.reports(rank), rank == 4);  // the first of the last stage
+  const auto world = comm::make_simulated_world(5, 8);
+  const auto mesh = comm::DeviceMesh::create(*world, dims.axes());
+  EXPECT_THAT(dims.loss_axis(mesh).ranks(), ElementsAre(1, 3, 5, 7));
 }
 
 TEST(Degrees, OfRanksThatShareMatricesAreFastest) {
