@@ -51,10 +51,10 @@ void add_execution_keys(std::vector<Key>& table) {
           whole<&Job::parallel, &Parallel::pipeline, &Pipeline::pipeline_model_parallel_size>(
               "--pipeline-model-parallel-size", 1,
               "Ranks of a pipeline, each with some of the layers; the file is about the ranks of one stage"),
-          one_of<&Job::parallel, &Parallel::pipeline, &Pipeline::pipeline_parallel_schedule>(
-              "--pipeline-parallel-schedule", train::pipeline_schedule_names,
-              "Order of a pipeline's work, by torch's names")
-              .from("1F1B, with several stages a rank Interleaved1F1B"),
+          text<&Job::parallel, &Parallel::pipeline, &Pipeline::pipeline_parallel_schedule>(
+              "--pipeline-parallel-schedule", "NAME",
+              "Order of a pipeline's work, by torch's names: 1F1B, GPipe; with several stages a rank Interleaved1F1B, InterleavedZeroBubble, LoopedBFS, ZBVZeroBubble, DualPipeV")
+              .from("1F1B or Interleaved1F1B"),
           text<&Job::parallel, &Parallel::pipeline, &Pipeline::pipeline_parallel_schedule_csv>(
               "--pipeline-parallel-schedule-csv", "FILE",
               "An order of your own: a row for each rank, one action a cell")

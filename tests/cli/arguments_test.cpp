@@ -1377,9 +1377,6 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{with_model_and_data({"--gradient-accumulation-fusion"}),
             "--gradient-accumulation-fusion does not go with FSDP2, which reduces the gradients itself; remove it or "
             "write --no-gradient-accumulation-fusion"},
-        Bad{with_model_and_data({"--pipeline-parallel-schedule", "2F2B"}),
-            "--pipeline-parallel-schedule is '2F2B', expected one of 1F1B, GPipe, Interleaved1F1B, "
-            "InterleavedZeroBubble, LoopedBFS, ZBVZeroBubble, DualPipeV"},
         Bad{with_model_and_data({"--nnodes", "2"}),
             "--nnodes is 2; ranks on several machines are started by an MPI launcher; write mpirun -n RANKS before the "
             "program, without --nnodes and --nproc-per-node"},
