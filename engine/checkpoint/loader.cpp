@@ -175,6 +175,7 @@ nn::OptimizerState read_optimizer(const io::DcpFolder& checkpoint, const nn::Opt
     stored[split_state_name(std::string_view(item.name).substr(kOptimizerState.size())).first].push_back(&item);
   }
   const auto without = names_without_state(checkpoint);
+  std::unordered_set<std::string_view> used;  // both ends of a pipeline may be here, with one tied parameter each
   nn::OptimizerState state;
   std::vector<Match> matches;
   for (const nn::ParameterGroup& group : optimizer.groups()) {
@@ -199,11 +200,12 @@ nn::OptimizerState read_optimizer(const io::DcpFolder& checkpoint, const nn::Opt
           own[name] = matches.back().target;
         }
       }
-      stored.erase(found);
+      used.insert(found->first);
     }
   }
   for (const auto& [path, items] : stored) {
-    if (!elsewhere.contains(std::string(path))) misfits.unexpected(fmt::format("{}{}", kOptimizerState, path));
+    if (!used.contains(path) && !elsewhere.contains(std::string(path)))
+      misfits.unexpected(fmt::format("{}{}", kOptimizerState, path));
   }
   misfits.settle("optimizer");
   for (const Match& match : matches) read_tensor(checkpoint, *match.item, match.target);

@@ -66,6 +66,7 @@ void add_position(checkpoint::State& state, const TrainState& at) {
 // The entries of what a checkpoint of this run holds: of a run with adapters these alone.
 nn::StateDict saved_entries(Trainer& trainer) {
   nn::StateDict entries = sharding::local_state_dict(trainer.saved_module());
+  if (trainer.pipeline() != nullptr) trainer.pipeline()->add_ties(entries);
   const auto lora = models::lora_of(trainer.sharded_module());
   if (lora == nullptr) return entries;
   std::erase_if(entries, [&](const nn::StateEntry& entry) { return !lora->is_tuned(entry.path); });
@@ -76,7 +77,10 @@ nn::StateDict saved_entries(Trainer& trainer) {
 checkpoint::Elsewhere paths_elsewhere(Trainer& trainer) {
   if (trainer.pipeline() == nullptr) return {};
   std::vector<std::string> own;
-  for (const nn::StateEntry& entry : saved_entries(trainer)) own.push_back(entry.path);
+  for (const nn::StateEntry& entry : saved_entries(trainer)) {
+    own.push_back(entry.path);
+    own.insert(own.end(), entry.tied_paths.begin(), entry.tied_paths.end());
+  }
   checkpoint::Elsewhere elsewhere;
   for (const auto& paths : trainer.pipeline()->lines_of_stages(own, "paths of the stages")) {
     elsewhere.insert(paths.begin(), paths.end());

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <fmt/format.h>
 #include <unordered_map>
+#include <utility>
 
 #include "engine/core/error.h"
 #include "engine/nn/absent.h"
@@ -14,15 +15,17 @@ bool is_in(const std::string& path, const std::vector<std::string>& modules) {
   return std::ranges::any_of(modules, [&](const std::string& module) { return path.starts_with(module + "."); });
 }
 
-// The paths of parameters of the embedding that the output part holds too.
-std::vector<std::string> tied_paths(const nn::Module& model, const PipelineParts& parts) {
+// Of parameters of the embedding that the output part holds too: their paths there and there.
+using Ties = std::vector<std::pair<std::string, std::string>>;
+
+Ties ties_of(const nn::Module& model, const PipelineParts& parts) {
   std::unordered_map<const void*, std::string> first_path;
-  std::vector<std::string> tied;
+  Ties tied;
   for (const auto& [path, slot] : model.named_slots()) {
     const auto [first, is_new] = first_path.emplace(slot->value.id(), path);
     if (is_new) continue;
     if (is_in(first->second, parts.embedding) && is_in(path, parts.output)) {
-      tied.push_back(first->second);
+      tied.emplace_back(first->second, path);
       continue;
     }
     config_error(
@@ -34,12 +37,11 @@ std::vector<std::string> tied_paths(const nn::Module& model, const PipelineParts
 }
 
 // The paths of modules that the stage does not have.
-std::vector<std::string> paths_elsewhere(const nn::Module& model, const PipelineParts& parts,
-                                         const std::vector<std::string>& tied, const StageLayout& stage) {
+std::vector<std::string> paths_elsewhere(const nn::Module& model, const PipelineParts& parts, const Ties& ties,
+                                         const StageLayout& stage) {
   std::vector<std::string> elsewhere;
   for (const std::string& path : parts.embedding) {
-    const bool is_tied =
-        std::ranges::any_of(tied, [&](const std::string& parameter) { return is_in(parameter, {path}); });
+    const bool is_tied = std::ranges::any_of(ties, [&](const auto& tie) { return is_in(tie.first, {path}); });
     if (!stage.embedding && !(stage.loss && is_tied)) elsewhere.push_back(path);
   }
   for (std::int64_t layer = 0; layer < pipeline_layers(model); ++layer) {
@@ -51,9 +53,9 @@ std::vector<std::string> paths_elsewhere(const nn::Module& model, const Pipeline
   return elsewhere;
 }
 
-// Attached to a model that was cut: the tied parameters.
-struct TiedPaths {
-  std::vector<std::string> paths;
+// Attached to a model that was cut.
+struct TiesOfStage {
+  Ties ties;
 };
 
 }  // namespace
@@ -75,22 +77,23 @@ std::int64_t pipeline_layers(const nn::Module& model) {
 
 void keep_stage(nn::Module& model, const StageLayout& stage) {
   const PipelineParts& parts = pipeline_parts(model);
-  std::vector<std::string> tied = tied_paths(model, parts);
-  for (const std::string& path : paths_elsewhere(model, parts, tied, stage)) {
+  Ties ties = ties_of(model, parts);
+  for (const std::string& path : paths_elsewhere(model, parts, ties, stage)) {
     require(model.find(path) != nullptr, "PipelineParts of {} name '{}', which it does not have", model.type_name(),
             path);
     model.replace_child(path, std::make_shared<nn::Absent>());
   }
-  if (!stage.embedding && !stage.loss) tied.clear();
-  model.attach(std::make_shared<TiedPaths>(TiedPaths{std::move(tied)}));
+  if (!stage.embedding && !stage.loss) ties.clear();
+  model.attach(std::make_shared<TiesOfStage>(TiesOfStage{std::move(ties)}));
 }
 
-std::vector<std::pair<std::string, nn::ParamSlot*>> shared_slots(nn::Module& model) {
-  std::vector<std::pair<std::string, nn::ParamSlot*>> shared;
-  const auto tied = model.attachment<TiedPaths>();
-  if (tied == nullptr) return shared;
+std::vector<SharedSlot> shared_slots(nn::Module& model) {
+  std::vector<SharedSlot> shared;
+  const auto own = model.attachment<TiesOfStage>();
+  if (own == nullptr) return shared;
   for (const auto& [path, slot] : model.named_slots()) {
-    if (std::ranges::find(tied->paths, path) != tied->paths.end()) shared.emplace_back(path, slot);
+    const auto tie = std::ranges::find(own->ties, path, &std::pair<std::string, std::string>::first);
+    if (tie != own->ties.end()) shared.push_back({path, tie->second, slot});
   }
   return shared;
 }

@@ -8,7 +8,6 @@
 
 #include <cstdint>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "engine/nn/module.h"
@@ -23,8 +22,13 @@ std::int64_t pipeline_layers(const nn::Module& model);
 
 void keep_stage(nn::Module& model, const StageLayout& stage);
 
-// The slots that stages have in common, by path: on the first and on the last stage, the same on every rank that has
-// them; empty without ties. Of a model that keep_stage() has cut.
-std::vector<std::pair<std::string, nn::ParamSlot*>> shared_slots(nn::Module& model);
+// A parameter that the first and the last stage have.
+struct SharedSlot {
+  std::string path;       // of the embedding
+  std::string tied_path;  // of the output part
+  nn::ParamSlot* slot = nullptr;
+};
+// Of a model that keep_stage() has cut; the same on every rank that has some, empty without ties.
+std::vector<SharedSlot> shared_slots(nn::Module& model);
 
 }  // namespace loom::sharding

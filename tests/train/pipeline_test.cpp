@@ -144,7 +144,8 @@ TEST(KeepStage, LeavesATiedEmbeddingOnBothEnds) {
     const auto shared = sharding::shared_slots(*part);
     ASSERT_EQ(shared.size(), is_end ? 1U : 0U);
     if (is_end) {
-      EXPECT_EQ(shared.front().first, "model.embed_tokens.weight");
+      EXPECT_EQ(shared.front().path, "model.embed_tokens.weight");
+      EXPECT_EQ(shared.front().tied_path, "lm_head.weight");
     }
   }
 }

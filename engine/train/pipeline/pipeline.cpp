@@ -15,7 +15,6 @@
 #include "engine/train/pipeline/stage_tensors.h"
 #include "engine/train/step/marks.h"
 #include "sharding/fully_shard.h"
-#include "sharding/pipeline/keep_stage.h"
 #include "sharding/pipeline/pipeline_ranks.h"
 
 namespace loom::train {
@@ -64,9 +63,9 @@ Pipeline::Pipeline(const PipelinePlan& plan, const std::function<std::shared_ptr
       links_(world, axis_.size()) {
   sharding::PipelineRanks ranks{axis_.shared_group()};
   for (const auto& stage : model_->stages()) {
-    for (const auto& [path, slot] : sharding::shared_slots(stage->root())) {
-      shared_.push_back(slot);
-      if (!stage->layout().embedding) ranks.copies.insert(slot);
+    for (sharding::SharedSlot& shared : sharding::shared_slots(stage->root())) {
+      if (!stage->layout().embedding) ranks.copies.insert(shared.slot);
+      shared_.push_back(std::move(shared));
     }
   }
   model_->attach(std::make_shared<sharding::PipelineRanks>(std::move(ranks)));
@@ -120,8 +119,8 @@ void Pipeline::run_step(const Work& work) {
 // Shards lie alike on both ends, and a frozen parameter has no gradient on either.
 void Pipeline::add_shared_gradients() {
   if (ends_ != nullptr) {
-    for (const nn::ParamSlot* slot : shared_) {
-      const Tensor gradient = slot->value.grad();
+    for (const sharding::SharedSlot& shared : shared_) {
+      const Tensor gradient = shared.slot->value.grad();
       if (!gradient.defined()) continue;
       ends_->all_reduce(comm::kHostLane, gradient.raw(), gradient.numel(), gradient.dtype(), comm::ReduceOp::sum(),
                         "gradients of the ends");
@@ -131,7 +130,7 @@ void Pipeline::add_shared_gradients() {
   }
   const std::size_t half = shared_.size() / 2;  // of the first stage, then of the last
   for (std::size_t i = 0; i < half; ++i) {
-    const Tensor first = shared_[i]->value.grad(), last = shared_[half + i]->value.grad();
+    const Tensor first = shared_[i].slot->value.grad(), last = shared_[half + i].slot->value.grad();
     if (!first.defined() || !last.defined()) continue;
     const Tensor sum = ops::add(first, last);
     first.copy_from(sum);
@@ -262,6 +261,13 @@ void Pipeline::evaluate_stage(std::int64_t stage, std::int64_t micro_batch, cons
   forward({PipelineKind::kForward, stage, micro_batch}, work);
   if (!is_last(stage) && !is_here(stage + 1)) message({PipelineKind::kSendForward, stage, micro_batch});
   passed_.erase({stage, micro_batch});
+}
+
+void Pipeline::add_ties(nn::StateDict& entries) const {
+  for (nn::StateEntry& entry : entries) {
+    const auto shared = std::ranges::find(shared_, entry.path, &sharding::SharedSlot::path);
+    if (shared != shared_.end()) entry.tied_paths = {shared->tied_path};
+  }
 }
 
 std::vector<std::vector<std::string>> Pipeline::lines_of_stages(const std::vector<std::string>& own,

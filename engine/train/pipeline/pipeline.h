@@ -19,11 +19,13 @@
 
 #include "engine/comm/mesh.h"
 #include "engine/data/step.h"
+#include "engine/nn/state_dict.h"
 #include "engine/tensor/split_backward.h"
 #include "engine/train/pipeline/pipeline_plan.h"
 #include "engine/train/pipeline/stage_links.h"
 #include "engine/train/pipeline/stage_model.h"
 #include "engine/train/step/step_metrics.h"
+#include "sharding/pipeline/keep_stage.h"
 
 namespace loom::train {
 
@@ -55,6 +57,9 @@ class Pipeline {
 
   // Replaces the figures by those of the rank that has the loss.
   void share(double& loss, Reports& reports) const;
+
+  // The whole model's ties, of entries of this rank's stages.
+  void add_ties(nn::StateDict& entries) const;
 
   // The texts of all ranks that differ in their stage alone, in the order of these.
   std::vector<std::vector<std::string>> lines_of_stages(const std::vector<std::string>& own,
@@ -96,7 +101,7 @@ class Pipeline {
   StageLinks links_;
   // Of parameters that the first and the last stage have in common:
   std::shared_ptr<comm::ProcessGroup> ends_;  // the ranks of these stages; null: one rank, or not this one, or no ties
-  std::vector<nn::ParamSlot*> shared_;        // this rank's, of its first stage before those of its last
+  std::vector<sharding::SharedSlot> shared_;  // this rank's, of its first stage before those of its last
   std::map<Key, Passed> passed_;
   std::map<Key, autograd::RestOfBackward> rest_;
   std::map<Key, StageMessage> handed_outputs_, handed_gradients_;  // for the stage that receives them
