@@ -120,7 +120,7 @@ TEST(RecomputeFlags, ThatTheModelOrTheFileDoesNotAllowEndWithStatusTwo) {
               HasSubstr("--moe-layer-recompute is given, and no layer of Qwen2ForCausalLM that is not recomputed whole "
                         "has experts; remove it"));
   EXPECT_THAT(refused({"--recompute-in-bubble"}), HasSubstr("--recompute-in-bubble recomputes while a pipeline stage "
-                                                            "waits, and FSDP2 has no stages; remove it"));
+                                                            "waits, which is not built; remove it"));
 }
 
 }  // namespace
