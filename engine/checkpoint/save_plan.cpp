@@ -55,15 +55,19 @@ std::vector<std::int64_t> numbers(std::string_view text) {
   return found;
 }
 
-Box box_of(const std::string& line) {
-  std::vector<std::string_view> fields;
-  for (std::string_view rest = line; fields.size() < 5;) {
-    const std::size_t tab = rest.find('\t');
-    fields.push_back(rest.substr(0, tab));
-    if (tab == std::string_view::npos) break;
-    rest.remove_prefix(tab + 1);
+std::vector<std::string_view> cut(std::string_view text, char at) {
+  std::vector<std::string_view> parts;
+  for (;;) {
+    const std::size_t end = text.find(at);
+    parts.push_back(text.substr(0, end));
+    if (end == std::string_view::npos) return parts;
+    text.remove_prefix(end + 1);
   }
-  require(fields.size() == 5, "a box of a peer is '{}'", line);
+}
+
+Box box_of(const std::string& line) {
+  const std::vector<std::string_view> fields = cut(line, '\t');
+  require(fields.size() >= 5, "a box of a peer is '{}'", line);
   return {line,
           std::string(fields[4]),
           Shape(numbers(fields[1])),
@@ -92,16 +96,6 @@ std::string names_of(const State& state) {
     text += '\n';
   }
   return text;
-}
-
-std::vector<std::string_view> cut(std::string_view text, char at) {
-  std::vector<std::string_view> parts;
-  for (;;) {
-    const std::size_t end = text.find(at);
-    parts.push_back(text.substr(0, end));
-    if (end == std::string_view::npos) return parts;
-    text.remove_prefix(end + 1);
-  }
 }
 
 ItemName name_in(std::string_view text) {

@@ -39,8 +39,7 @@ std::vector<comm::AxisSize> ParallelDims::axes() const {
 int ParallelDims::data_rank(int rank) const { return rank / (degrees_.cp * degrees_.tp) % data_size(); }
 
 comm::Axis ParallelDims::loss_axis(const comm::DeviceMesh& mesh) const {
-  if (degrees_.pp > 1) return mesh.flatten({"pp", "dp_replicate", "dp_shard", "cp"}, "loss");
-  return mesh.flatten({"dp_replicate", "dp_shard", "cp"}, "loss");
+  return mesh.flatten({"pp", "dp_replicate", "dp_shard", "cp"}, "loss");
 }
 
 // The first rank of the last stage.

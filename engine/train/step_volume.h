@@ -10,7 +10,7 @@
 
 namespace loom::train {
 
-// Of this rank; sequences count --seq-length tokens. Empty without FSDP2.
+// Of this rank; sequences count --seq-length tokens. Empty without FSDP2, and of a pipeline.
 std::vector<sharding::AxisVolume> step_volume(Trainer& trainer, const TrainSections& arguments,
                                               const device::Recording& recording);
 

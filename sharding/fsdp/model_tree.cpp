@@ -18,7 +18,8 @@ bool is_elsewhere(const nn::Module& root, std::string_view path) {
 bool ModelTree::exists(std::string_view path) const { return root_.find(path) != nullptr || is_elsewhere(root_, path); }
 
 std::optional<std::string> ModelTree::real_path(std::string_view path) const {
-  return is_elsewhere(root_, path) ? std::optional<std::string>(path) : nn::resolve_path(root_, path);
+  if (auto real = nn::resolve_path(root_, path)) return real;
+  return is_elsewhere(root_, path) ? std::optional<std::string>(path) : std::nullopt;
 }
 
 std::optional<int> ModelTree::container_size(std::string_view path) const {

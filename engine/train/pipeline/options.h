@@ -4,7 +4,6 @@
 #include <filesystem>
 #include <optional>
 #include <string>
-#include <vector>
 
 namespace loom::train {
 
@@ -22,8 +21,5 @@ struct PipelineParallel {
 
   bool is_on() const { return pipeline_model_parallel_size > 1; }
 };
-
-// The names of schedules, as torch's classes are called.
-std::vector<std::string> pipeline_schedule_names();
 
 }  // namespace loom::train

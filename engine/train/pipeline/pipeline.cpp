@@ -217,23 +217,16 @@ void Pipeline::forward(const PipelineAction& action, const Work& work) {
   handed_outputs_[{action.stage + 1, action.micro_batch}] = output_of(at);
 }
 
-std::vector<autograd::Root> Pipeline::roots_of(const Key& at) {
-  const Tensor gradient = is_last(at.first) ? Tensor{} : received(at, true).tensor;
-  return {{passed_.at(at).output, gradient}};
-}
-
 void Pipeline::backward(const PipelineAction& action, const Work& work) {
   const Key at{action.stage, action.micro_batch};
   mark(action);
   work.begin_phase("backward");
-  const std::vector<autograd::Root> roots = roots_of(at);
+  const autograd::Root root{passed_.at(at).output, is_last(at.first) ? Tensor{} : received(at, true).tensor};
   const Tensor input = passed_.at(at).input;
   if (action.kind == PipelineKind::kBackward) {
-    autograd::backward(roots);
-  } else if (input.defined()) {
-    rest_[at] = autograd::backward_of_inputs(roots, {&input, 1});
+    autograd::backward({&root, 1});
   } else {
-    rest_[at] = autograd::backward_of_inputs(roots, {});
+    rest_[at] = autograd::backward_of_inputs({&root, 1}, {&input, input.defined() ? 1U : 0U});
   }
   passed_.erase(at);
   if (!input.defined()) return;

@@ -81,7 +81,6 @@ class Pipeline {
   void forward(const PipelineAction& action, const Work& work);
   void backward(const PipelineAction& action, const Work& work);
   void backward_of_weights(const PipelineAction& action, const Work& work);
-  std::vector<autograd::Root> roots_of(const Key& at);
   StageMessage output_of(const Key& at) const;
   StageMessage received(const Key& at, bool is_gradient);
   bool is_here(std::int64_t stage) const;

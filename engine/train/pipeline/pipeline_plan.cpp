@@ -34,7 +34,9 @@ const Named& schedule_of(const PipelineParallel& options, bool has_several_stage
   if (name.empty()) name = has_several_stages ? "Interleaved1F1B" : "1F1B";
   const auto found = std::ranges::find(kSchedules, name, &Named::name);
   if (found != std::end(kSchedules)) return *found;
-  config_error("--pipeline-parallel-schedule is {}; use {}", name, fmt::join(pipeline_schedule_names(), ", "));
+  std::vector<std::string_view> names;
+  for (const Named& one : kSchedules) names.push_back(one.name);
+  config_error("--pipeline-parallel-schedule is {}; use {}", name, fmt::join(names, ", "));
 }
 
 template <class T>
@@ -173,12 +175,6 @@ std::string actions_of(const PipelinePlan& plan) {
     text += fmt::format("rank {} of the pipeline: {}\n", rank, to_text(plan.lists[rank]));
   }
   return text;
-}
-
-std::vector<std::string> pipeline_schedule_names() {
-  std::vector<std::string> names;
-  for (const Named& one : kSchedules) names.emplace_back(one.name);
-  return names;
 }
 
 PipelinePlan plan_pipeline(const PipelineParallel& options, std::int64_t layers, std::int64_t micro_batches) {
