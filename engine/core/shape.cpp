@@ -5,6 +5,7 @@
 
 #include "engine/core/checked.h"
 #include "engine/core/error.h"
+#include "engine/core/shape_text.h"
 
 namespace loom {
 namespace {
@@ -18,8 +19,7 @@ std::int64_t product(std::span<const std::int64_t> sizes, const Shape& shape) {
     fits = fits && next;
     product = next.value_or(1);
   }
-  check_model(fits, "a tensor of shape {} has more elements than 64 bits can count; use smaller sizes",
-              to_string(shape));
+  check_model(fits, "a tensor of shape {} has more elements than 64 bits can count; use smaller sizes", shape);
   return product;
 }
 

@@ -73,8 +73,9 @@ struct Cost {
 };
 
 // kAllToAll: a part from every member to every other one, of any bytes. kSendRecv: a message between two members, in a
-// group of these two, or one from each member of a ring to the next.
-enum class CollectiveKind : std::uint8_t { kAllGather, kReduceScatter, kAllReduce, kAllToAll, kSendRecv };
+// group of these two, or one from each member of a ring to the next. kMessage: from the first of two ranks to the
+// second, each on a stream of its own.
+enum class CollectiveKind : std::uint8_t { kAllGather, kReduceScatter, kAllReduce, kAllToAll, kSendRecv, kMessage };
 
 // A collective as the links see it.
 struct Collective {
@@ -84,8 +85,9 @@ struct Collective {
   // that it sends, its own part too); messages: of one, sent or received, whichever is larger. Members of an
   // all-to-all and of a ring may differ: the largest counts.
   std::int64_t bytes = 0;
-  const std::vector<int>* ranks = nullptr;  // members as world ranks, ascending; outlives the call
-  std::string_view axis = {};               // the name of their group: "dp_shard"; copied when recorded
+  // Members as world ranks, ascending; of a message, who sends and who receives. Outlives the call.
+  const std::vector<int>* ranks = nullptr;
+  std::string_view axis = {};  // the name of their group: "dp_shard"; copied when recorded
 };
 
 }  // namespace loom::device

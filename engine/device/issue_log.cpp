@@ -21,6 +21,7 @@ WorkKind work_of(CollectiveKind kind) {
     case CollectiveKind::kAllToAll:
       return WorkKind::kAllToAll;
     case CollectiveKind::kSendRecv:
+    case CollectiveKind::kMessage:
       return WorkKind::kSendRecv;
   }
   return WorkKind::kOther;
@@ -118,6 +119,14 @@ WallSlot IssueLog::add_host_wait(std::int64_t number) {
   entry.kind = EntryKind::kHostWait;
   entry.other = number;
   return add(entry);
+}
+
+void IssueLog::set_bytes_of_message(std::int64_t number, std::int64_t bytes) {
+  const std::int64_t at = number - first_.entry;
+  if (number == kDone || at < 0 || at >= static_cast<std::int64_t>(entries_.size())) return;
+  Entry& entry = entries_[static_cast<std::size_t>(at)].entry;
+  entry.bytes = bytes;
+  entry.cost.link_bytes = bytes;
 }
 
 void IssueLog::add_phase(std::string_view name) {

@@ -9,6 +9,7 @@
 // Threads   the rank's host thread. Wall times are stamped by the thread that runs the work.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -90,6 +91,8 @@ class IssueLog {
   WallSlot add_host_work(std::string_view name, const Cost& cost);
   WallSlot add_host_wait(std::int64_t number);
   void add_phase(std::string_view name);
+  // Of a receive with that number, whose bytes were not known when it was issued.
+  void set_bytes_of_message(std::int64_t number, std::int64_t bytes);
   // Pause does not hold marks back.
   void add_mark(const NewMark& mark);
 
@@ -143,7 +146,11 @@ class IssueLog {
   std::deque<Mark> marks_;            // Mark::entries is a number
   std::deque<MemorySample> samples_;  // MemorySample::entries is a number
   Position first_;                    // the numbers of the fronts
-  std::int64_t last_[kStreams] = {kDone, kDone, kDone, kDone, kDone, kDone, kDone, kDone};
+  std::array<std::int64_t, kStreams> last_ = [] {
+    std::array<std::int64_t, kStreams> none{};
+    none.fill(kDone);
+    return none;
+  }();
   std::vector<std::string> texts_{""};
   std::unordered_map<std::string, std::int32_t, TextHash, std::equal_to<>> text_numbers_{{"", 0}};
   std::vector<std::vector<int>> groups_;

@@ -113,7 +113,7 @@ struct Recording {
   std::vector<MemorySample> memory{};
   std::vector<WallTime> wall{};  // as entries; empty if not requested
   std::vector<std::string> texts{""};
-  std::vector<std::vector<int>> groups{};  // world ranks, ascending
+  std::vector<std::vector<int>> groups{};  // as Collective::ranks
 
   const std::string& text(std::int32_t number) const { return texts[static_cast<std::size_t>(number)]; }
   const std::vector<int>& group(std::int32_t number) const { return groups[static_cast<std::size_t>(number)]; }

@@ -10,7 +10,7 @@
 
 namespace loom::device {
 
-inline constexpr std::size_t kStreams = 8;
+inline constexpr std::size_t kStreams = 12;
 
 class StreamId {
  public:

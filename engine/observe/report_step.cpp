@@ -20,7 +20,8 @@ using nlohmann::ordered_json;
 
 // The lanes: the streams by their places, then the host.
 constexpr std::array<std::string_view, device::kStreams + 1> kLanes{
-    "compute", "gather-copy-in", "gather", "reduce-scatter", "all-reduce", "h2d", "d2h", "exchange", "host"};
+    "compute",  "gather-copy-in", "gather",       "reduce-scatter", "all-reduce",       "h2d", "d2h",
+    "exchange", "send-next",      "receive-next", "send-previous",  "receive-previous", "host"};
 constexpr std::size_t kHostLane = device::kStreams;
 
 // Texts, each once, numbered in order of first use.

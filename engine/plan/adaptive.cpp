@@ -113,7 +113,7 @@ class Search {
 
   AdaptiveChoice run() {
     choice_.all_kept = plan(mixture_of(std::nullopt), Capacity::kLifted);
-    choice_.all_kept.run = {};
+    choice_.all_kept.runs.clear();
     choice_.budget_bytes = choice_.all_kept.memory.capacity_bytes;
     measure_costs();
     const std::vector<Mixture> mixtures = best_mixtures();

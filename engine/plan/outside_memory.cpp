@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "engine/comm/part_of_world.h"
 #include "engine/comm/simulated/simulated.h"
 #include "engine/core/units.h"
 #include "engine/train/inputs.h"
@@ -78,8 +79,12 @@ std::vector<comm::UsedGroup> expected_groups(const train::TrainSections& argumen
   const auto world = comm::make_simulated_world(0, arguments.launch.ranks);
   const auto everyone = world->everyone();
   groups.add(everyone->name(), everyone->ranks());
-  add(groups, inputs.dims.loss_axis(comm::DeviceMesh::create(*world, inputs.dims.axes())));
-  if (inputs.fsdp2) add_axes(groups, *inputs.fsdp2, *world);
+  const comm::DeviceMesh mesh = comm::DeviceMesh::create(*world, inputs.dims.axes());
+  add(groups, inputs.dims.loss_axis(mesh));
+  if (inputs.pipeline) add(groups, mesh.axis("pp"));
+  const auto of_stage = comm::part_of_world(*world, inputs.dims.degrees().pp);
+  groups.add(of_stage->everyone()->name(), of_stage->everyone()->ranks());
+  if (inputs.fsdp2) add_axes(groups, *inputs.fsdp2, *of_stage);
   return groups.all();
 }
 

@@ -59,7 +59,7 @@ nlohmann::ordered_json plan_json(const NamedEstimate& named) {
 }
 
 std::optional<OrderDifference> order_of(const ComparedEstimates& compared) {
-  return first_order_difference(compared.a.checked.plan.run.recording, compared.b.checked.plan.run.recording);
+  return first_order_difference(compared.a.checked.plan.run().recording, compared.b.checked.plan.run().recording);
 }
 
 }  // namespace

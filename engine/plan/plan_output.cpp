@@ -144,6 +144,7 @@ ordered_json to_json(const StepEstimate& plan) {
                               {"exposed_ns", exposed_ns(plan.time, volume.axis)}});
   }
   json["time"] = time_json(plan.time);
+  if (plan.pipeline) json["pipeline"] = to_json(*plan.pipeline);
   json["swap"] = ordered_json::array();
   for (const SwapEstimate& swap : plan.swaps) {
     json["swap"].push_back({{"block", swap.block},

@@ -223,7 +223,8 @@ std::string pool_table(const std::vector<device::PoolStats>& pools) {
 std::string to_text(const StepEstimate& plan) {
   std::string text = head(plan) + essentials(plan) + memory_section(plan.memory) +
                      communication_table(plan.communication) + volume_section(plan.volume) +
-                     time_section(plan.time, plan.software) + to_text(plan.swaps);
+                     time_section(plan.time, plan.software) +
+                     (plan.pipeline ? to_text(*plan.pipeline, plan.time.step_ns) : "") + to_text(plan.swaps);
   for (const std::string& warning : plan.warnings) text += "warning: " + warning + "\n";
   return wrapped(text, kIndent);
 }

@@ -8,11 +8,14 @@
 namespace loom::plan {
 
 std::string to_perfetto(const StepEstimate& plan) {
-  observe::TracedRank rank;
-  rank.name = fmt::format("rank 0: virtual time on {}", plan.device);
-  rank.recording = &plan.run.recording;
-  rank.times = plan.run.times;
-  rank.memory = observe::at_virtual_time(plan.run.recording, plan.run.times);
+  std::vector<observe::TracedRank> ranks;
+  for (const PlannedRun& run : plan.runs) {
+    ranks.push_back({.process = run.rank,
+                     .name = fmt::format("rank {}: virtual time on {}", run.rank, plan.device),
+                     .recording = &run.recording,
+                     .times = run.times,
+                     .memory = observe::at_virtual_time(run.recording, run.times)});
+  }
   const nlohmann::ordered_json about = {{"model", plan.model},
                                         {"mode", plan.mode},
                                         {"device", plan.device},
@@ -22,7 +25,7 @@ std::string to_perfetto(const StepEstimate& plan) {
                                         {"seq_length", plan.seq_length},
                                         {"step_ns", plan.time.step_ns},
                                         {"clock", "virtual; peers are taken to be alike"}};
-  return observe::perfetto_trace({&rank, 1}, {}, about);
+  return observe::perfetto_trace(ranks, {}, about);
 }
 
 }  // namespace loom::plan

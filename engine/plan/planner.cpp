@@ -7,63 +7,26 @@
 #include <type_traits>
 #include <unordered_set>
 
-#include "engine/comm/simulated/simulated.h"
 #include "engine/core/error.h"
-#include "engine/core/shown_path.h"
 #include "engine/core/units.h"
-#include "engine/device/recorder.h"
-#include "engine/nn/call_stack.h"
-#include "engine/nn/make_rank.h"
 #include "engine/observe/schedule_view.h"
-#include "engine/plan/dry_reads_of_plan.h"
 #include "engine/plan/host_memory.h"
 #include "engine/plan/load_and_save.h"
 #include "engine/plan/plan_fp8.h"
 #include "engine/plan/plan_memory.h"
+#include "engine/plan/planned_rank.h"
 #include "engine/train/inputs.h"
 #include "engine/train/step/step_flops.h"
 #include "engine/train/step_volume.h"
 #include "engine/train/trainer.h"
 #include "engine/virtual_time/resolve.h"
-#include "models/decoder/expert_load.h"
 #include "models/mixin/activation_swap.h"
 #include "models/mixin/fsdp2_mixin.h"
-#include "sharding/marks.h"
 
 namespace loom::plan {
 namespace {
 
 using device::Entry;
-
-// Optimizer state is there after the first; the allocator's cache has settled after the third.
-constexpr std::int64_t kStepsBefore = 3;
-
-// Where the run is, for errors.
-class PhaseWatch final : public train::StepObserver {
- public:
-  explicit PhaseWatch(std::string& phase) : phase_(phase) {}
-  void begin_phase(std::string_view phase) override { phase_ = phase; }
-
- private:
-  std::string& phase_;
-};
-
-device::Device& set_up_planned_rank(RankContext& context, const train::KernelChoice& kernels,
-                                    const train::MemoryOptions& memory, const virtual_time::HardwareProfile& profile,
-                                    std::optional<std::int64_t> capacity_bytes) {
-  nn::RankSetup setup{.kernels = kernels.fused};
-  device::DeviceOptions& options = setup.device;
-  options.profile.name = profile.name;
-  if (capacity_bytes) options.profile.memory_bytes = *capacity_bytes;
-  options.allocator = memory.allocator(profile.memory.alloc_conf);
-  options.compared = options.allocator;
-  options.compared->expandable_segments = !options.allocator.expandable_segments;
-  options.profile.matrix_workspace_bytes = profile.memory.matrix_workspace_bytes;
-  options.dry_run = true;
-  device::Device& device = nn::make_rank(context, setup);
-  refuse_reads_of_values(context);
-  return device;
-}
 
 // As Module::parameter_count(): tied ones once.
 std::int64_t trained_parameters(const nn::Module& model) {
@@ -113,17 +76,25 @@ DType compute_dtype(const device::Recording& recording) {
   return most == flops.end() ? DType::kF32 : most->first;
 }
 
-TimeEstimate time_plan(const device::Recording& recording, const virtual_time::TimeModel& model,
-                       virtual_time::RankTimes& times) {
-  const virtual_time::RankRecording rank{0, &recording};
-  virtual_time::VirtualTimes counted = virtual_time::resolve({&rank, 1}, model);
-  const virtual_time::VirtualTimes bound = virtual_time::resolve({&rank, 1}, model, virtual_time::HostCosts::kFree);
-  TimeEstimate plan;
-  plan.step_ns = counted.end_ns;
-  plan.device_bound_ns = bound.end_ns;
-  times = std::move(counted.ranks.front());
-  for (std::size_t i = 0; i + 1 < times.phases.size(); ++i) {
-    const virtual_time::PhaseTime &from = times.phases[i], &to = times.phases[i + 1];
+std::vector<virtual_time::RankRecording> recordings_of(const StepEstimate& plan) {
+  std::vector<virtual_time::RankRecording> recordings;
+  for (const PlannedRun& run : plan.runs) recordings.push_back({run.rank, &run.recording});
+  return recordings;
+}
+
+void resolve_times(StepEstimate& plan, const virtual_time::TimeModel& model) {
+  const std::vector<virtual_time::RankRecording> recordings = recordings_of(plan);
+  virtual_time::VirtualTimes counted = virtual_time::resolve(recordings, model);
+  plan.time.step_ns = counted.end_ns;
+  plan.time.device_bound_ns = virtual_time::resolve(recordings, model, virtual_time::HostCosts::kFree).end_ns;
+  for (std::size_t i = 0; i < plan.runs.size(); ++i) plan.runs[i].times = std::move(counted.ranks[i]);
+}
+
+// Of the rank that is shown.
+void break_down_time(TimeEstimate& plan, const PlannedRun& run) {
+  const device::Recording& recording = run.recording;
+  for (std::size_t i = 0; i + 1 < run.times.phases.size(); ++i) {
+    const virtual_time::PhaseTime &from = run.times.phases[i], &to = run.times.phases[i + 1];
     const std::string& phase = recording.text(recording.entry(from.entry).name);
     auto known = std::find_if(plan.phases.begin(), plan.phases.end(),
                               [&](const PhaseTime& time) { return time.phase == phase; });
@@ -131,157 +102,29 @@ TimeEstimate time_plan(const device::Recording& recording, const virtual_time::T
     known->host_ns += to.host_ns - from.host_ns;
     known->compute_ns += to.compute_ns - from.compute_ns;
   }
-  plan.breakdown = virtual_time::break_down(recording, times, 0, plan.step_ns);
-  plan.exposed = virtual_time::exposed_by_axis(recording, times, 0, plan.step_ns);
-  return plan;
+  plan.breakdown = virtual_time::break_down(recording, run.times, 0, plan.step_ns);
+  plan.exposed = virtual_time::exposed_by_axis(recording, run.times, 0, plan.step_ns);
 }
 
-ThroughputEstimate throughput_plan(const train::TrainSections& arguments, const device::Recording& recording,
+ThroughputEstimate throughput_plan(const train::TrainSections& arguments, const std::vector<PlannedRun>& runs,
                                    const virtual_time::TimeModel& model, std::int64_t step_ns) {
   ThroughputEstimate plan;
   plan.tokens = std::int64_t{arguments.schedule.global_batch_size} * arguments.data.seq_length;
   const double seconds = static_cast<double>(step_ns) * 1e-9;
   plan.tokens_per_s = static_cast<double>(plan.tokens) / seconds;
   plan.tokens_per_s_per_device = plan.tokens_per_s / arguments.launch.ranks;
-  plan.model_flops = train::model_flops(recording);
-  plan.hardware_flops = train::arithmetic_flops(recording);
+  const auto ranks = static_cast<double>(runs.size());
+  for (const PlannedRun& run : runs) {
+    plan.model_flops += train::model_flops(run.recording) / ranks;
+    plan.hardware_flops += train::arithmetic_flops(run.recording) / ranks;
+  }
   const auto& peaks = model.profile().matrix.peak_flops_per_s;
-  const auto peak = peaks.find(compute_dtype(recording));
+  const auto peak = peaks.find(compute_dtype(runs.front().recording));
   if (peak == peaks.end()) return plan;
   plan.mfu = plan.model_flops / seconds / peak->second;
   plan.hfu = plan.hardware_flops / seconds / peak->second;
   return plan;
 }
-
-// Says in which phase, and at which group, memory ended.
-[[noreturn]] void raise_where(const OutOfMemoryError& error, std::string_view phase, const device::Recording& marks) {
-  const auto last = std::find_if(marks.marks.rbegin(), marks.marks.rend(), [](const device::Mark& mark) {
-    return mark.kind == sharding::kGatheredMark || mark.kind == sharding::kGatherMark;
-  });
-  std::string group;
-  if (last != marks.marks.rend()) {
-    const std::string& path = marks.text(last->subject);
-    group = fmt::format(", at group '{}'", shown_path(path));
-  }
-  throw OutOfMemoryError(fmt::format("out of memory in {}{}: {}", phase, group, error.what()));
-}
-
-// What is planned.
-struct PlannedJob {
-  const train::TrainSections& arguments;
-  const train::PretrainCallbacks& callbacks;
-  const train::TrainingInputs& inputs;
-  const virtual_time::HardwareProfile& profile;
-  std::optional<std::int64_t> capacity_bytes;  // of the allocator; none: unlimited
-};
-
-// A rank of the job on a dry device in a simulated world, and its trainer.
-class PlannedRank {
- public:
-  explicit PlannedRank(const PlannedJob& job)
-      : job_(job),
-        arguments_(job.arguments),
-        context_(0, arguments_.launch.ranks),
-        scope_(context_),
-        device_(set_up_planned_rank(context_, arguments_.kernels, arguments_.memory, job.profile, job.capacity_bytes)),
-        used_(std::make_shared<comm::UsedGroups>()),
-        world_(comm::make_simulated_world(0, arguments_.launch.ranks, used_)),
-        marks_(device_, {.entries = false}) {
-    context_.slot<models::ExpertLoad>().shares = arguments_.parallel.expert_load;
-  }
-
-  // Makes the trainer, and records the step that is planned. OutOfMemoryError that says where.
-  device::Recording record() {
-    return saying_where([&] {
-      built_ = build();
-      PhaseWatch phases(phase_);
-      trainer_->set_observers({&phases});
-      for (std::int64_t step = 0; step < kStepsBefore; ++step) {
-        marks_.clear();
-        trainer_->step();
-      }
-      marks_.clear();
-      return recorded_step();
-    });
-  }
-  // Makes the trainer, and loads a checkpoint, with the state of its optimizer if given. OutOfMemoryError that says
-  // where.
-  PhaseMemory load(const nn::OptimizerState* state) {
-    return saying_where([&] {
-      const device::Recorder recorder(device_, {.entries = false, .memory = true});
-      build();
-      phase_ = "load";
-      if (state != nullptr) load_on_device(*trainer_, *state);
-      PhaseMemory load = phase_memory("load", recorder.recording());
-      if (state != nullptr) load.host_bytes = host_bytes_of_load(*state);
-      return load;
-    });
-  }
-  // After record().
-  PhaseMemory save() {
-    phase_ = "save";
-    return saying_where([&] {
-      const device::Recorder recorder(device_, {.entries = false, .memory = true});
-      save_on_device(*trainer_);
-      PhaseMemory save = phase_memory("save", recorder.recording());
-      save.host_bytes = host_bytes_of_save(*trainer_, arguments_.checkpoint);
-      return save;
-    });
-  }
-
-  // After record().
-  const PhaseMemory& built() const { return built_; }  // the making of the trainer, with the weights that it reads
-  train::Trainer& trainer() { return *trainer_; }
-  device::Device& device() { return device_; }
-  const std::vector<comm::UsedGroup>& used_groups() const { return used_->all(); }
-  // A dry device records collectives and makes none.
-  void add_groups(const device::Recording& recording) {
-    for (const device::Entry& entry : recording.entries) {
-      if (entry.kind != device::EntryKind::kCollective) continue;
-      used_->add(std::string(recording.text(entry.axis)), recording.group(entry.group));
-    }
-  }
-
- private:
-  template <class Run>
-  std::invoke_result_t<Run> saying_where(Run run) {
-    try {
-      return run();
-    } catch (const OutOfMemoryError& error) {
-      raise_where(error, phase_, marks_.recording());
-    }
-  }
-  PhaseMemory build() {
-    const device::Recorder recorder(device_, {.entries = false, .memory = true});
-    trainer_.emplace(arguments_, job_.callbacks, job_.inputs, *world_);
-    return phase_memory("load", recorder.recording());
-  }
-  bool swaps() const {
-    const auto& fsdp2 = job_.inputs.fsdp2;
-    return arguments_.swap.swaps() || (fsdp2 && (!fsdp2->offloaded.empty() || !fsdp2->swapped.empty()));
-  }
-  device::Recording recorded_step() {
-    nn::CallSites sites;
-    device::RecorderOptions recorded{.memory = true};
-    if (swaps()) recorded.call_site = [&sites] { return sites.running(); };
-    if (arguments_.swap.smart_swap_watch != nullptr) arguments_.swap.smart_swap_watch->seen.clear();
-    const device::Recorder recorder(device_, recorded);
-    trainer_->step();
-    return recorder.recording();
-  }
-
-  const PlannedJob& job_;
-  const train::TrainSections& arguments_;
-  RankContext context_;
-  const RankScope scope_;
-  device::Device& device_;
-  const std::shared_ptr<comm::UsedGroups> used_;
-  const std::unique_ptr<comm::World> world_;
-  std::string phase_ = "the initialisation of the model";
-  device::Recorder marks_;  // of one step at a time, for errors
-  std::optional<train::Trainer> trainer_;
-  PhaseMemory built_;
-};
 
 void describe_job(StepEstimate& plan, const train::TrainSections& arguments, const train::TrainingInputs& inputs,
                   train::Trainer& trainer, const virtual_time::HardwareProfile& profile) {
@@ -332,7 +175,7 @@ void measure_device(MemoryEstimate& memory, device::Device& device, const Planne
 }
 
 // "load" before the phases of the step, "save" behind them.
-void add_load_and_save(MemoryEstimate& memory, const PlannedJob& job, PlannedRank& rank) {
+void add_load_and_save(MemoryEstimate& memory, const PlannedJob& job, PlannedRank& rank, int number) {
   if (job.arguments.checkpoint.save) memory.phases.push_back(rank.save());
   if (!job.arguments.checkpoint.load) {
     if (job.inputs.weights) memory.phases.insert(memory.phases.begin(), rank.built());
@@ -340,7 +183,8 @@ void add_load_and_save(MemoryEstimate& memory, const PlannedJob& job, PlannedRan
   }
   std::optional<nn::OptimizerState> state;
   if (loads_optimizer(job.arguments.checkpoint)) state = saved_state(rank.trainer());
-  memory.phases.insert(memory.phases.begin(), PlannedRank(job).load(state ? &*state : nullptr));
+  PlannedRank loading(job, number, rank.hidden());
+  memory.phases.insert(memory.phases.begin(), loading.load(state ? &*state : nullptr));
 }
 
 std::int64_t bytes_left(const train::MemoryOptions& memory, const virtual_time::HardwareProfile& profile,
@@ -362,28 +206,96 @@ std::int64_t allocator_limit(const train::MemoryOptions& memory, const virtual_t
           : fmt::format(", or a smaller {}_BUFFSIZE", outside.library == "nccl" ? "NCCL" : "HCCL")));
 }
 
+// What a planned rank says before the times are known.
+struct RankPlan {
+  MemoryEstimate memory;
+  std::vector<sharding::AxisVolume> volume;
+  std::vector<SwappedModules> swapped;
+  std::vector<comm::UsedGroup> used;
+  std::int64_t parameters = 0, frozen = 0;
+};
+
+// Appends the rank's run; adds its layers to the profile's.
+RankPlan plan_rank(StepEstimate& plan, const PlannedJob& job, PlannedRank& rank, int number,
+                   virtual_time::HardwareProfile& profile) {
+  plan.runs.push_back({.rank = number, .recording = rank.record()});
+  const device::Recording& recording = plan.runs.back().recording;
+  train::Trainer& trainer = rank.trainer();
+  nn::Module& model = models::sharded_module(trainer.model());
+  if (plan.runs.size() == 1) describe_job(plan, job.arguments, job.inputs, trainer, job.profile);
+  profile = with_layers(std::move(profile), model);
+  RankPlan of_rank;
+  measure_device(of_rank.memory, rank.device(), job);
+  measure_memory(of_rank.memory, recording);
+  of_rank.volume = train::step_volume(trainer, job.arguments, recording);
+  of_rank.swapped = swapped_modules(model, job.arguments.swap, job.inputs);
+  of_rank.parameters = trainer.model().parameter_count();
+  of_rank.frozen = of_rank.parameters - trained_parameters(trainer.model());
+  for (const observe::WastedPrefetch& wasted : observe::view_schedule(recording).wasted) {
+    std::string text = observe::to_text(wasted);
+    if (std::ranges::find(plan.warnings, text) == plan.warnings.end()) plan.warnings.push_back(std::move(text));
+  }
+  of_rank.used = rank.used_groups(recording);
+  add_load_and_save(of_rank.memory, job, rank, number);
+  return of_rank;
+}
+
+// One after another: each takes hidden states like those of the ranks before.
+std::vector<RankPlan> plan_ranks(StepEstimate& plan, const PlannedJob& job, virtual_time::HardwareProfile& profile) {
+  const auto& pipeline = job.inputs.pipeline;
+  const int places = pipeline ? static_cast<int>(pipeline->lists.size()) : 1;
+  const int first = pipeline ? static_cast<int>(pipeline->stages.front().rank) : 0;  // it has the first stage
+  std::vector<RankPlan> ranks;
+  train::HiddenStates hidden;
+  for (int i = 0; i < places; ++i) {
+    const int number = (first + i) % places * (job.arguments.launch.ranks / places);
+    PlannedRank rank(job, number, hidden);
+    ranks.push_back(plan_rank(plan, job, rank, number, profile));
+    hidden = rank.hidden();
+  }
+  return ranks;
+}
+
+PipelineEstimate describe_pipeline(const train::PipelinePlan& pipeline, const StepEstimate& plan,
+                                   const std::vector<RankPlan>& ranks) {
+  PipelineEstimate estimate{.schedule = pipeline.schedule_name};
+  const int width = plan.world / static_cast<int>(ranks.size());
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    const PlannedRun& run = plan.runs[i];
+    StageEstimate stage = describe_rank(pipeline, run.rank / width);
+    stage.rank = run.rank;
+    stage.parameters = ranks[i].parameters;
+    stage.peak_allocated_bytes = ranks[i].memory.peak_allocated_bytes;
+    stage.peak_reserved_bytes = ranks[i].memory.peak_reserved_bytes;
+    measure_time(stage, run.recording, run.times, plan.time.step_ns);
+    estimate.ranks.push_back(std::move(stage));
+  }
+  std::ranges::sort(estimate.ranks, {}, &StageEstimate::rank);
+  add_up(estimate, plan.time.step_ns);
+  return estimate;
+}
+
 // Fills in all but what the communicators take.
 void plan_step(StepEstimate& plan, const PlannedJob& job, std::vector<comm::UsedGroup>& used) {
-  PlannedRank rank(job);
-  plan.run.recording = rank.record();
-  train::Trainer& trainer = rank.trainer();
-  describe_job(plan, job.arguments, job.inputs, trainer, job.profile);
-  measure_device(plan.memory, rank.device(), job);
-  const virtual_time::TimeModel model(with_layers(job.profile, models::sharded_module(trainer.model())));
-  const device::Recording& recording = plan.run.recording;
-  measure_memory(plan.memory, recording);
-  plan.communication = observe::sum_collectives(recording, model);
-  plan.volume = train::step_volume(trainer, job.arguments, recording);
-  plan.time = time_plan(recording, model, plan.run.times);
-  plan.throughput = throughput_plan(job.arguments, recording, model, plan.time.step_ns);
-  plan.swaps = estimate_swap(recording, plan.run.times,
-                             swapped_modules(models::sharded_module(trainer.model()), job.arguments.swap, job.inputs));
-  for (const observe::WastedPrefetch& wasted : observe::view_schedule(recording).wasted) {
-    plan.warnings.push_back(observe::to_text(wasted));
+  virtual_time::HardwareProfile profile = job.profile;
+  std::vector<RankPlan> ranks = plan_ranks(plan, job, profile);
+  const auto reserved = [](const RankPlan& rank) { return rank.memory.peak_reserved_bytes; };
+  plan.shown = static_cast<std::size_t>(std::ranges::max_element(ranks, {}, reserved) - ranks.begin());
+  const virtual_time::TimeModel model(profile);
+  resolve_times(plan, model);
+  RankPlan& shown = ranks[plan.shown];
+  if (job.inputs.pipeline) {
+    plan.parameters = plan.trained_parameters = job.inputs.pipeline->parameters;
+    for (const RankPlan& rank : ranks) plan.trained_parameters -= rank.frozen;
+    plan.pipeline = describe_pipeline(*job.inputs.pipeline, plan, ranks);
   }
-  rank.add_groups(recording);
-  used = rank.used_groups();
-  add_load_and_save(plan.memory, job, rank);
+  plan.memory = std::move(shown.memory);
+  plan.volume = std::move(shown.volume);
+  plan.communication = observe::sum_collectives(plan.run().recording, model);
+  break_down_time(plan.time, plan.run());
+  plan.throughput = throughput_plan(job.arguments, plan.runs, model, plan.time.step_ns);
+  plan.swaps = estimate_swap(plan.run().recording, plan.run().times, shown.swapped);
+  used = std::move(shown.used);
 }
 
 // The figures that follow from what is outside the allocator.
@@ -413,29 +325,19 @@ StepEstimate plan_beside(const OutsideMemory& outside, PlannedJob job, Capacity 
   return plan;
 }
 
-// A plan shows one rank of many that do the same.
-train::TrainingInputs inputs_of_plan(const train::TrainSections& arguments, const train::PretrainCallbacks& callbacks,
-                                     const train::EditConfig& edit = nullptr) {
-  train::TrainingInputs inputs = train::read_inputs(arguments, callbacks, edit);
-  if (!inputs.pipeline) return inputs;
-  config_error(
-      "--pipeline-model-parallel-size is {}, and plans of pipelines are not built in this version; plan with 1, or train",
-      arguments.parallel.pipeline.pipeline_model_parallel_size);
-}
-
 }  // namespace
 
 std::int64_t capacity_of(const train::TrainSections& arguments, const train::PretrainCallbacks& callbacks,
                          const virtual_time::HardwareProfile& profile) {
   if (arguments.memory.device_memory_mib > 0) return arguments.memory.device_memory_bytes();
-  const train::TrainingInputs inputs = inputs_of_plan(arguments, callbacks);
+  const train::TrainingInputs inputs = train::read_inputs(arguments, callbacks);
   return allocator_limit(arguments.memory, profile, outside_memory(profile, expected_groups(arguments, inputs)));
 }
 
 StepEstimate estimate_step(const train::TrainSections& arguments, const train::PretrainCallbacks& callbacks,
                            const virtual_time::HardwareProfile& profile, Capacity capacity,
                            const train::EditConfig& edit) {
-  const train::TrainingInputs inputs = inputs_of_plan(arguments, callbacks, edit);
+  const train::TrainingInputs inputs = train::read_inputs(arguments, callbacks, edit);
   const PlannedJob job{arguments, callbacks, inputs, profile, std::nullopt};
   std::vector<comm::UsedGroup> used;
   const OutsideMemory expected = outside_memory(profile, expected_groups(arguments, inputs));

@@ -1,8 +1,10 @@
-// planner: one training step of rank 0 of any world, without arithmetic and without memory: its bytes and its time.
+// planner: one training step of a rank of any world, without arithmetic and without memory: its bytes and its time.
 //
 // How       the trainer itself runs, on a dry device in a simulated world: a plan and a run use the
 //           same code. Peers are assumed to be identical, rank 0 has the largest shards, expert routing counts as
 //           balanced. Steps before the planned one bring caches and optimizer state to their steady state.
+// Pipelines the first rank of each place in the pipeline is planned, and their times are resolved together. Figures of
+//           one rank are those of the rank that reserves most.
 // Memory    as PyTorch's caching allocator counts: allocated, and reserved in segments; by phase and by category.
 // Time      virtual, from the recording of the step and a hardware profile: as the host issues it, and what device and
 //           links alone would need (device bound).
@@ -22,6 +24,7 @@
 #include "engine/device/recording.h"
 #include "engine/observe/collective_sums.h"
 #include "engine/plan/outside_memory.h"
+#include "engine/plan/plan_stages.h"
 #include "engine/plan/swap_estimate.h"
 #include "engine/plan/training_cost.h"
 #include "engine/train/inputs.h"
@@ -103,16 +106,18 @@ struct ThroughputEstimate {
   std::int64_t tokens = 0;  // of a step, on all devices
   double tokens_per_s = 0;
   double tokens_per_s_per_device = 0;
-  // Arithmetic of matrix products and attention on one device in one step: of the model (three times the first forward,
-  // causal attention counted by half), and of everything that ran, recompute included.
+  // Arithmetic of matrix products and attention on one device in one step (of a pipeline: the mean of its ranks): of the
+  // model (three times the first forward, causal attention counted by half), and of everything that ran, recompute
+  // included.
   double model_flops = 0;
   double hardware_flops = 0;
   double mfu = 0;  // model_flops / step / peak of the profile in the compute dtype
   double hfu = 0;
 };
 
-// The recorded run, for drawing.
+// A rank's recorded step, for drawing.
 struct PlannedRun {
+  int rank = 0;                 // in the world
   device::Recording recording;  // its memory included
   virtual_time::RankTimes times;
 };
@@ -136,7 +141,11 @@ struct StepEstimate {
   std::optional<TrainingCost> training;  // whoever plans sets it; none: not asked for
   std::vector<SwapEstimate> swaps;       // of the blocks whose activations are swapped
   std::vector<std::string> warnings;     // of the configuration and of the schedule
-  PlannedRun run;
+  std::vector<PlannedRun> runs;          // of a rank; of a pipeline one for each place
+  std::size_t shown = 0;                 // of `runs`: whose figures these are
+  std::optional<PipelineEstimate> pipeline;
+
+  const PlannedRun& run() const { return runs.at(shown); }
 };
 
 // The host of the profile is too small for the data that its devices keep on it.

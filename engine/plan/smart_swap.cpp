@@ -189,7 +189,7 @@ SmartSwap choose_swaps(const train::TrainSections& arguments, const train::Pretr
   swap.budget_bytes = budget_bytes;
   swap.unswapped_bytes = swap.swapped_bytes = unswapped.memory.peak_reserved_bytes;
   const std::vector<Candidate> candidates =
-      candidates_of(*watch, unswapped.run.times, virtual_time::TimeModel(profile));
+      candidates_of(*watch, unswapped.run().times, virtual_time::TimeModel(profile));
   swap.candidates = static_cast<std::int64_t>(candidates.size());
   if (trials.within_budget({})) return swap;
 

@@ -121,7 +121,7 @@ class Sweeper {
     const int all = plans_.micro_batches(choice);
     auto plan = plans_.try_plan(choice, micro_batches);
     if (!plan) return known->second = false;
-    plan->run = {};  // hundreds of recordings would not be small
+    plan->runs.clear();  // hundreds of recordings would not be small
     const double ns = ns_per_token(*plan, all);
     combination.rows.push_back({std::move(choice), std::move(*plan), ns, all <= micro_batches});
     return true;
@@ -397,7 +397,7 @@ class Sweeper {
       auto plan = plans_.try_plan(row.choice);
       fits[n] = plan ? 1 : 0;
       if (!plan) return;
-      plan->run = {};
+      plan->runs.clear();
       row.ns_per_token = ns_per_token(*plan, static_cast<int>(plan->micro_batches));
       row.plan = std::move(*plan);
       row.whole = true;

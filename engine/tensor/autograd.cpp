@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "engine/core/error.h"
+#include "engine/core/shape_text.h"
 #include "engine/device/device.h"
 #include "engine/kernels/fused.h"
 #include "engine/tensor/tape_state.h"
@@ -98,7 +99,7 @@ class AccumulateGrad final : public Node {
     }
     check_model(grad.shape() == leaf_.shape(),
                 "gradient {} of '{}' {}; a hook or a backward of your own must return the shape of the tensor",
-                to_string(grad.shape()), leaf_.storage()->what(), to_string(leaf_.shape()));
+                grad.shape(), leaf_.storage()->what(), leaf_.shape());
     // This handle and, unless a hook replaced it, the engine's buffer; more means that others see the bytes too.
     add_to(meta, grad, grad.is_same(grads[0]) ? 2 : 1);
     for (const auto& hook : meta.post_accumulate_hooks) hook(leaf_);
@@ -111,8 +112,7 @@ class AccumulateGrad final : public Node {
     if (meta.grad.defined()) {
       const Tensor& sum = meta.grad;
       require(sum.dtype() == grad.dtype() && sum.shape() == grad.shape(), "gradient {} {} added to {} {} of '{}'",
-              loom::name(grad.dtype()), to_string(grad.shape()), loom::name(sum.dtype()), to_string(sum.shape()),
-              leaf_.storage()->what());
+              loom::name(grad.dtype()), grad.shape(), loom::name(sum.dtype()), sum.shape(), leaf_.storage()->what());
       const device::Cost cost{static_cast<double>(sum.numel()), 2 * sum.nbytes(), sum.nbytes()};
       device::Device::current().launch(
           "grad_accumulate", cost, [&] { kernels::add(sum.dtype(), sum.numel(), sum.raw(), grad.raw(), sum.raw()); });

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "engine/core/error.h"
+#include "engine/core/shape_text.h"
 #include "engine/kernels/fused.h"
 #include "engine/tensor/autograd.h"
 #include "engine/tensor/split_backward.h"
@@ -227,7 +228,7 @@ class Backward final : public GradientSums {
       return;
     }
     require(sum.dtype() == grad.dtype() && sum.shape() == grad.shape(), "gradients {} {} and {} {} meet at '{}'",
-            name(sum.dtype()), to_string(sum.shape()), name(grad.dtype()), to_string(grad.shape()), edge.node->name());
+            name(sum.dtype()), sum.shape(), name(grad.dtype()), grad.shape(), edge.node->name());
     const Tensor target = sum.is_owned_by(1) ? sum : Tensor::empty(sum.shape(), sum.dtype());
     launch_addition(sum, [&] { kernels::add(sum.dtype(), sum.numel(), sum.raw(), grad.raw(), target.raw()); });
     sum = target;

@@ -1,5 +1,6 @@
 #include "engine/core/checked.h"
 #include "engine/core/error.h"
+#include "engine/core/shape_text.h"
 #include "engine/device/device.h"
 #include "engine/kernels/fused.h"
 #include "engine/tensor/tensor.h"
@@ -15,7 +16,7 @@ Tensor make(Place place, device::Device* device, const Shape& shape, DType dtype
   const auto bytes = checked_multiply(shape.numel(), element_bytes(dtype));
   check_model(bytes && *bytes <= kMostBytes,
               "{} of shape {} and type {} takes more than 128 TiB, which no process can address; use smaller sizes",
-              what, to_string(shape), name(dtype));
+              what, shape, name(dtype));
   return {std::make_shared<Storage>(place, device, *bytes, category, std::move(what), pinned), 0, shape, dtype};
 }
 
@@ -59,7 +60,7 @@ Tensor Tensor::meta(const Shape& shape, DType dtype, std::string what) {
 }
 
 Tensor Tensor::from_bytes(const void* values, std::int64_t count, DType from, const Shape& shape, DType dtype) {
-  check_model(count == shape.numel(), "{} values for a {} tensor; it takes {}", count, to_string(shape), shape.numel());
+  check_model(count == shape.numel(), "{} values for a {} tensor; it takes {}", count, shape, shape.numel());
   Tensor tensor = empty(shape, dtype);
   if (void* to = tensor.raw()) kernels::cast(count, from, values, dtype, to);
   return tensor;

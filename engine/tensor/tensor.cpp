@@ -5,6 +5,7 @@
 
 #include "engine/core/error.h"
 #include "engine/core/rank_context.h"
+#include "engine/core/shape_text.h"
 #include "engine/kernels/fused.h"
 #include "engine/tensor/autograd.h"
 #include "engine/tensor/dry_reads.h"
@@ -23,8 +24,8 @@ Tensor::Tensor(std::shared_ptr<Storage> storage, std::int64_t offset_elems, Shap
     : impl_(std::make_shared<Impl>(Impl{std::move(storage), offset_elems, std::move(shape), dtype, {}})) {
   const auto size = element_bytes(dtype);
   require((offset_elems + numel()) * size <= impl_->storage->bytes(),
-          "a {} tensor at element {} does not fit '{}' of {} bytes", to_string(impl_->shape), offset_elems,
-          impl_->storage->what(), impl_->storage->bytes());
+          "a {} tensor at element {} does not fit '{}' of {} bytes", impl_->shape, offset_elems, impl_->storage->what(),
+          impl_->storage->bytes());
 }
 
 const Shape& Tensor::shape() const {
@@ -85,22 +86,22 @@ void Tensor::read_into(void* values, DType dtype) const {
 Tensor Tensor::detach() const { return {storage(), offset_elems(), shape(), dtype()}; }
 
 Tensor Tensor::view(const Shape& shape) const {
-  check_model(shape.numel() == numel(), "a {} tensor viewed as {}; {} elements are not {}", to_string(this->shape()),
-              to_string(shape), numel(), shape.numel());
+  check_model(shape.numel() == numel(), "a {} tensor viewed as {}; {} elements are not {}", this->shape(), shape,
+              numel(), shape.numel());
   return {storage(), offset_elems(), shape, dtype()};
 }
 
 Tensor Tensor::rows(std::int64_t begin, std::int64_t rows) const {
   check_model(shape().ndim() >= 1 && begin >= 0 && rows >= 0 && begin + rows <= shape()[0],
-              "rows [{}, {}) of a {} tensor; they need to lie within dim 0", begin, begin + rows, to_string(shape()));
+              "rows [{}, {}) of a {} tensor; they need to lie within dim 0", begin, begin + rows, shape());
   Shape part = shape();
   part[0] = rows;
   return {storage(), offset_elems() + begin * shape().row_elems(), part, dtype()};
 }
 
 void Tensor::copy_from(const Tensor& other) const {
-  check_model(other.shape() == shape(), "copy of {} into {} ('{}'); one shape is needed", to_string(other.shape()),
-              to_string(shape()), storage()->what());
+  check_model(other.shape() == shape(), "copy of {} into {} ('{}'); one shape is needed", other.shape(), shape(),
+              storage()->what());
   void* to = raw();
   // A dry run takes no values; tensors that it would read from a file are on the meta device.
   const void* from = to == nullptr && other.is_meta() ? nullptr : other.raw();

@@ -8,6 +8,7 @@
 #include <map>
 #include <queue>
 #include <tuple>
+#include <utility>
 
 #include "engine/core/error.h"
 #include "engine/device/exchange_stream.h"
@@ -72,7 +73,8 @@ struct StreamState {
   std::size_t head = 0;
   bool busy = false;             // the head runs, or is in a meeting
   bool slowed = false;           // the head is compute
-  std::int64_t awaited = kNone;  // entry that the head, a wait, waits for
+  bool waits = false;            // the head is a wait that has begun
+  std::int64_t awaited = kNone;  // entry that it waits for
   Task task;
 };
 
@@ -107,6 +109,8 @@ struct Event {
 bool is_compute(const device::Cost& cost) {
   return cost.unit != device::Unit::kLink && cost.unit != device::Unit::kHostLink;
 }
+
+bool is_message(device::CollectiveKind kind) { return kind == device::CollectiveKind::kMessage; }
 
 // The nodes over which a group lies.
 double nodes_of(const GroupShape& shape) {
@@ -163,6 +167,7 @@ class Simulation {
   void collectives_changed(const CollectiveInstance& meeting);
   void cores_changed(std::int32_t r);
   double compute_rate(const RankState& state) const;
+  bool passes_by(const RankState& state, const CollectiveInstance& a, const CollectiveInstance& b) const;
   double share_of_links(const CollectiveInstance& meeting) const;
   std::span<const RankStream> members_of(const CollectiveInstance& meeting) const {
     return {members_.data() + meeting.first_member, static_cast<std::size_t>(meeting.came)};
@@ -182,7 +187,7 @@ class Simulation {
   std::vector<RankState> ranks_;
   std::vector<Group> groups_;
   std::map<std::vector<int>, std::int32_t> group_numbers_;
-  std::vector<Order> orders_;  // group * kStreams + stream
+  std::vector<Order> orders_;  // group * kStreams + stream; of messages 0
   std::vector<CollectiveInstance> meetings_;
   std::vector<RankStream> members_;
   std::map<std::tuple<std::int32_t, device::CollectiveKind, std::int64_t>, CollectiveTime> collective_times_;
@@ -216,7 +221,7 @@ std::int32_t Simulation::number_of(const std::vector<int>& ranks) {
 
 void Simulation::count_presence(int rank) {
   for (Group& group : groups_) {
-    if (std::binary_search(group.ranks.begin(), group.ranks.end(), rank)) ++group.present;
+    if (std::ranges::find(group.ranks, rank) != group.ranks.end()) ++group.present;
   }
 }
 
@@ -274,8 +279,11 @@ bool Simulation::pass(std::int32_t r, std::size_t index) {
       issue(r, index, TimeModel::dispatch_ns(host_, entry.cost));
       return true;
     case device::EntryKind::kCollective:
-      // One of the exchange stream is a call inside an operator, without a group's bookkeeping.
-      issue(r, index, entry.stream == device::kExchangeStream ? host_.dispatch_ns : host_.collective_ns);
+      // One of the exchange stream is a call inside an operator, and a message goes as it is: without a group's
+      // bookkeeping.
+      issue(r, index,
+            entry.stream == device::kExchangeStream || is_message(entry.collective) ? host_.dispatch_ns
+                                                                                    : host_.collective_ns);
       return true;
     case device::EntryKind::kStreamWait:
       issue(r, index, host_.stream_wait_ns);
@@ -337,8 +345,9 @@ void Simulation::begin_head(RankStream at, std::int64_t index) {
   const device::Entry& entry = state.recording->entries[static_cast<std::size_t>(index)];
   if (entry.kind == device::EntryKind::kStreamWait) {
     const std::int64_t other = entry.other;
-    state.times.entries[static_cast<std::size_t>(index)].start = now_;
+    if (!std::exchange(s.waits, true)) state.times.entries[static_cast<std::size_t>(index)].start = now_;
     if (state.is_over(other)) {
+      s.waits = false;
       finish_head(at);
     } else {
       s.awaited = other;
@@ -392,10 +401,12 @@ void Simulation::join_meeting(RankStream at, const device::Entry& entry) {
   if (meeting.came == groups_[static_cast<std::size_t>(meeting.group)].present) begin_meeting(m);
 }
 
-// The next one of its group on this stream that the rank has not come to.
+// The next one of its group on this stream that the rank has not come to. Messages of one direction have one order on
+// both ranks, whose streams for them differ.
 std::int32_t Simulation::meeting_for(RankStream at, const device::Entry& entry) {
   const std::int32_t g = rank(at.rank).groups[static_cast<std::size_t>(entry.group)];
-  Order& order = orders_[static_cast<std::size_t>(g) * device::kStreams + static_cast<std::size_t>(at.stream)];
+  const std::int32_t queue = is_message(entry.collective) ? 0 : at.stream;
+  Order& order = orders_[static_cast<std::size_t>(g) * device::kStreams + static_cast<std::size_t>(queue)];
   if (order.came.empty()) order.came.resize(ranks_.size());
   const auto turn = static_cast<std::size_t>(order.came[static_cast<std::size_t>(at.rank)]++);
   if (turn < order.meetings.size()) {
@@ -496,6 +507,14 @@ double Simulation::compute_rate(const RankState& state) const {
   return state.own_rate * (1 - slowdown) / static_cast<double>(std::max<std::ptrdiff_t>(workers, 1));
 }
 
+// Whether the rank sends one of two messages and receives the other: links have both directions.
+bool Simulation::passes_by(const RankState& state, const CollectiveInstance& a, const CollectiveInstance& b) const {
+  const auto sends = [&](const CollectiveInstance& meeting) {
+    return groups_[static_cast<std::size_t>(meeting.group)].ranks.front() == state.times.rank;
+  };
+  return is_message(a.kind) && is_message(b.kind) && sends(a) != sends(b);
+}
+
 // The share of its links that a collective gets: the smallest among its members, because the slowest member limits the
 // collective. A member divides each level of its links by the number of collectives that use the level there. Capacity
 // that the slowest level leaves unused on other levels stays unused: shares then depend on which collectives run, and
@@ -506,8 +525,10 @@ double Simulation::share_of_links(const CollectiveInstance& meeting) const {
     const RankState& state = ranks_[static_cast<std::size_t>(member.rank)];
     for (std::uint32_t rest = meeting.levels; rest != 0; rest &= rest - 1) {
       const std::uint32_t level = rest & -rest;
-      const auto users = std::ranges::count_if(
-          state.running, [&](std::int32_t m) { return (meetings_[static_cast<std::size_t>(m)].levels & level) != 0; });
+      const auto users = std::ranges::count_if(state.running, [&](std::int32_t m) {
+        const CollectiveInstance& other = meetings_[static_cast<std::size_t>(m)];
+        return (other.levels & level) != 0 && !passes_by(state, meeting, other);
+      });
       most = std::max(most, users);
     }
   }

@@ -9,7 +9,8 @@
 // Sharing   kernels and copies inside the device run on its cores, which the streams share equally. While collectives
 //           of the rank run, all of these lose the profile's share for the links, the largest one.
 //           Collectives of one rank on the same level of links share it equally, and the slowest member limits a
-//           collective. Copies over the host link slow down nothing else.
+//           collective; a message that the rank sends and one that it receives do not slow each other down. Copies over
+//           the host link slow down nothing else.
 // Slowest   ranks wait for each other, and of more nodes the slowest is slower: compute runs at 1 / (1 + loss * log2 of
 //           the nodes of the rank's largest group) of its rate, with the profile's links.loss_per_doubling.
 // Bits      int64 ns; the same recordings give the same answer every time.

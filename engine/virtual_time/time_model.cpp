@@ -285,7 +285,7 @@ double within_level(double bytes, const GroupShape& shape, std::size_t level) {
 CollectiveTime TimeModel::collective(device::CollectiveKind kind, std::int64_t bytes, const GroupShape& shape) const {
   const bool all_reduce = kind == device::CollectiveKind::kAllReduce;
   const bool all_to_all = kind == device::CollectiveKind::kAllToAll;
-  const bool to_one = kind == device::CollectiveKind::kSendRecv;
+  const bool to_one = kind == device::CollectiveKind::kSendRecv || kind == device::CollectiveKind::kMessage;
   const LinkProfile& links = profile_.links;
   CollectiveTime result;
   double shared = static_cast<double>(bytes);  // moved by the leg

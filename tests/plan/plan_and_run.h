@@ -60,21 +60,27 @@ inline RealRun run_fourth_step(const train::TrainSections& a, const train::Pretr
   return run;
 }
 
-// A plan and a run: events, bytes and their peaks, virtual time.
-inline void expect_same(const StepEstimate& plan, const RealRun& run) {
-  const std::vector<std::string> planned = lines_of(plan.run.recording);
-  const std::vector<std::string> ran = lines_of(run.recordings[0]);
+inline void expect_same_events(const device::Recording& plan, const device::Recording& run) {
+  const std::vector<std::string> planned = lines_of(plan), ran = lines_of(run);
   for (std::size_t i = 0; i < std::min(planned.size(), ran.size()); ++i) ASSERT_EQ(planned[i], ran[i]) << "event " << i;
   ASSERT_EQ(planned.size(), ran.size());
-  EXPECT_EQ(device::peaks_of(plan.run.recording.memory).total_bytes, run.peaks.total_bytes);
+  EXPECT_EQ(device::peaks_of(plan.memory).total_bytes, device::peaks_of(run.memory).total_bytes);
+}
+
+inline std::int64_t end_ns(const RealRun& run) {
+  std::vector<virtual_time::RankRecording> ranks;
+  for (int rank = 0; rank < kRanks; ++rank) ranks.push_back({rank, &run.recordings[static_cast<std::size_t>(rank)]});
+  return virtual_time::resolve(ranks, virtual_time::TimeModel(profile())).end_ns;
+}
+
+// A plan and a run: events, bytes and their peaks, virtual time.
+inline void expect_same(const StepEstimate& plan, const RealRun& run) {
+  expect_same_events(plan.run().recording, run.recordings[0]);
   EXPECT_EQ(plan.memory.peak_allocated_bytes, run.peaks.allocated_bytes);
   EXPECT_EQ(plan.memory.peak_reserved_bytes, run.peaks.reserved_bytes);
   EXPECT_EQ(plan.memory.reserved_bytes, run.memory.allocator.reserved_bytes);
   EXPECT_EQ(plan.memory.steady_allocated_bytes, run.memory.allocator.allocated_bytes);
-  std::vector<virtual_time::RankRecording> ranks;
-  for (int rank = 0; rank < kRanks; ++rank) ranks.push_back({rank, &run.recordings[static_cast<std::size_t>(rank)]});
-  const virtual_time::VirtualTimes times = virtual_time::resolve(ranks, virtual_time::TimeModel(profile()));
-  EXPECT_EQ(times.ranks[0].end_ns, plan.time.step_ns);
+  EXPECT_EQ(end_ns(run), plan.time.step_ns);
 }
 
 }  // namespace loom::plan

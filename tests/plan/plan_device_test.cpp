@@ -51,13 +51,13 @@ struct Stay {
 };
 
 std::vector<Stay> stays_of_layers(const StepEstimate& plan) {
-  const device::Recording& recording = plan.run.recording;
+  const device::Recording& recording = plan.run().recording;
   std::map<std::int32_t, Stay> open;
   std::vector<Stay> stays;
   std::int64_t compute_ns = 0;  // when compute is done with what was issued so far
   recording.visit(
       [&, i = std::size_t{0}](const Entry& entry) mutable {
-        const virtual_time::EntryTime& time = plan.run.times.entries[i++];
+        const virtual_time::EntryTime& time = plan.run().times.entries[i++];
         if (entry.kind == device::EntryKind::kKernel) compute_ns = time.end;
         const bool layer = recording.text(entry.subject).starts_with("model.layers.");
         if (!layer || entry.cost.work != device::WorkKind::kAllGather) return;
@@ -101,7 +101,7 @@ TEST_P(Prefetch, IsAllThatIsInFlightAndStandsInTheMemory) {
     // one more while a layer is copied out of it.
     const std::int64_t ahead = std::max(1, prefetch) + (GetParam() == train::KernelSet::kPytorch ? 1 : 0);
     EXPECT_LE(most_at_once(stays, [](const Stay&) { return 1; }), 1 + ahead) << prefetch;
-    const device::MemoryPeaks peaks = device::peaks_of(plan.run.recording.memory);
+    const device::MemoryPeaks peaks = device::peaks_of(plan.run().recording.memory);
     const auto of = [&](device::MemCategory c) { return peaks.by_category[static_cast<std::size_t>(c)]; };
     EXPECT_LE(most_at_once(stays, [](const Stay& stay) { return stay.bytes; }),
               of(device::MemCategory::kUnsharded) + of(device::MemCategory::kGatherBuffer))
@@ -114,7 +114,7 @@ TEST_P(Prefetch, MakesStepsOfDifferentMemory) {
   for (const int prefetch : {1, 2, 3}) {
     const train::TrainSections a = llama_70b(prefetch, GetParam(), 1024);
     const StepEstimate plan = estimate_step(a, cli::hub_callbacks(a), profile());
-    const device::MemoryPeaks peaks = device::peaks_of(plan.run.recording.memory);
+    const device::MemoryPeaks peaks = device::peaks_of(plan.run().recording.memory);
     bytes[prefetch] = peaks.by_category[static_cast<std::size_t>(device::MemCategory::kUnsharded)] +
                       peaks.by_category[static_cast<std::size_t>(device::MemCategory::kGatherBuffer)];
   }
@@ -226,12 +226,12 @@ struct ExpertTime {
 
 ExpertTime time_of_experts(const StepEstimate& plan) {
   ExpertTime sum;
-  for (std::size_t i = 0; i < plan.run.recording.entries.size(); ++i) {
-    const Entry& entry = plan.run.recording.entries[i];
-    if (!plan.run.recording.text(entry.name).starts_with("grouped_linear")) continue;
+  for (std::size_t i = 0; i < plan.run().recording.entries.size(); ++i) {
+    const Entry& entry = plan.run().recording.entries[i];
+    if (!plan.run().recording.text(entry.name).starts_with("grouped_linear")) continue;
     EXPECT_EQ(entry.cost.unit, device::Unit::kMatrix);
     sum.flops += entry.cost.flops;
-    sum.time_ns += plan.run.times.entries[i].end - plan.run.times.entries[i].start;
+    sum.time_ns += plan.run().times.entries[i].end - plan.run().times.entries[i].start;
   }
   return sum;
 }

@@ -45,8 +45,8 @@ LayerRecompute block(std::int64_t layers) {
 std::int64_t compute_ns(const StepEstimate& plan) {
   std::int64_t sum = 0;
   std::size_t i = 0;
-  for (const device::Entry& entry : plan.run.recording.entries) {
-    const virtual_time::EntryTime& time = plan.run.times.entries[i++];
+  for (const device::Entry& entry : plan.run().recording.entries) {
+    const virtual_time::EntryTime& time = plan.run().times.entries[i++];
     if (entry.kind == device::EntryKind::kKernel && entry.stream == device::StreamId::kCompute)
       sum += time.end - time.start;
   }
@@ -57,9 +57,9 @@ std::int64_t compute_ns(const StepEstimate& plan) {
 std::vector<std::int64_t> kernel_ns(const StepEstimate& plan, std::string_view name) {
   std::vector<std::int64_t> all;
   std::size_t i = 0;
-  for (const device::Entry& entry : plan.run.recording.entries) {
-    const virtual_time::EntryTime& time = plan.run.times.entries[i++];
-    if (plan.run.recording.text(entry.name) == name) all.push_back(time.end - time.start);
+  for (const device::Entry& entry : plan.run().recording.entries) {
+    const virtual_time::EntryTime& time = plan.run().times.entries[i++];
+    if (plan.run().recording.text(entry.name) == name) all.push_back(time.end - time.start);
   }
   return all;
 }

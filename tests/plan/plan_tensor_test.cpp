@@ -43,7 +43,7 @@ train::TrainSections job(const Sizes& of, int layers, int t, bool sequence) {
 // Activations that are kept when backward begins.
 std::int64_t kept_bytes(const Sizes& of, int layers, int t, bool sequence) {
   const train::TrainSections a = job(of, layers, t, sequence);
-  const device::Recording run = estimate_step(a, cli::hub_callbacks(a), profile()).run.recording;
+  const device::Recording run = estimate_step(a, cli::hub_callbacks(a), profile()).run().recording;
   const auto backward = std::ranges::find(run.marks, train::kBackwardMark, &device::Mark::kind);
   std::int64_t bytes = 0;
   for (const device::MemorySample& sample : run.memory) {

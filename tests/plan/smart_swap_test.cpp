@@ -183,7 +183,7 @@ TEST_F(SmartSwapTest, TrainsAsItPlansWithTheBitsOfARunWithoutIt) {
   const FourSteps with = run(swapped, calls, device.memory.matrix_workspace_bytes);
   const FourSteps without = run(a, calls, device.memory.matrix_workspace_bytes);
   EXPECT_EQ(with.values, without.values);
-  ASSERT_EQ(with.last.entries.size(), plan.run.recording.entries.size());
+  ASSERT_EQ(with.last.entries.size(), plan.run().recording.entries.size());
   const device::MemoryPeaks peaks = device::peaks_of(with.last.memory);
   EXPECT_EQ(peaks.allocated_bytes, plan.memory.peak_allocated_bytes);
   EXPECT_EQ(peaks.reserved_bytes, plan.memory.peak_reserved_bytes);

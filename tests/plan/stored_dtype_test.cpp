@@ -55,7 +55,7 @@ std::int64_t bytes_of(const StepEstimate& plan, device::MemCategory category) {
 }
 
 std::int64_t casts_of_gathers(const StepEstimate& plan) {
-  const device::Recording& recording = plan.run.recording;
+  const device::Recording& recording = plan.run().recording;
   return std::ranges::count_if(recording.entries, [&](const device::Entry& entry) {
     return entry.stream == sharding::kGatherCopyInStream && recording.text(entry.name) == "cast";
   });

@@ -36,8 +36,8 @@ TEST(StageLinks, PassTensorsInOrderWithTheirShapes) {
                     [](RankContext& context, comm::World& world) {
                       StageLinks links(world, 3);
                       const int rank = context.rank(), next = (rank + 1) % 3, previous = (rank + 2) % 3;
-                      for (const char* tag : {"a", "b"}) links.post_receive(previous, tag);
-                      links.post_receive(next, "c");
+                      for (const char* tag : {"a", "b"}) links.post_receive(previous, tag, {});
+                      links.post_receive(next, "c", {});
                       links.send(next, {Tensor::from<double>({1.0 + rank, 2}, {1, 2}, DType::kF32), 7}, "a");
                       links.send(next, {Tensor::from<double>({3, 4, 5.0 + rank}, {3}, DType::kF64), 8}, "b");
                       links.send(previous, {Tensor::from<double>({9.0 * rank}, {1}, DType::kBF16)}, "c");
@@ -59,7 +59,7 @@ TEST(StageLinks, AStageThatFailsEndsTheOthersWithItsCause) {
     test::run_world(2, [](RankContext& context, comm::World& world) {
       StageLinks links(world, 2);
       if (context.rank() == 1) throw Error("the second stage is out of paper");
-      links.post_receive(1, "0.B0");
+      links.post_receive(1, "0.B0", {});
       links.take("0.B0");
     });
   };
@@ -72,7 +72,7 @@ TEST(StageLinks, AStageThatStallsIsNamedAfterTheDeadline) {
                     [](RankContext& context, comm::World& world) {
                       StageLinks links(world, 2);
                       if (context.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(600));
-                      links.post_receive(1 - context.rank(), "1.F3");
+                      links.post_receive(1 - context.rank(), "1.F3", {});
                       links.take("1.F3");
                     },
                     {.timeout = std::chrono::milliseconds(300)});

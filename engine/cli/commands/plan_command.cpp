@@ -129,7 +129,7 @@ class PlanOutput {
   void show_step(const plan::StepEstimate& plan, nlohmann::ordered_json json) const {
     add_what_if(json);
     if (arguments_.trace) io::write_text(*arguments_.trace, plan::to_perfetto(plan));
-    if (arguments_.train.report.path) write_plan_report(arguments_, json, plan.run);
+    if (arguments_.train.report.path) write_plan_report(arguments_, json, plan.run());
   }
   void show_all(const plan::StepEstimate& plan) const {
     show(plan);

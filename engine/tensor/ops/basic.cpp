@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include "engine/core/shape_text.h"
 #include "engine/kernels/dispatch.h"
 #include "engine/kernels/fused.h"
 #include "engine/tensor/ops.h"
@@ -101,8 +102,7 @@ std::vector<Tensor> split_last(const Tensor& x, const std::vector<std::int64_t>&
   std::int64_t total = 0;
   for (std::int64_t size : sizes) total += size;
   check_model(total == x.shape()[-1],
-              "split_last: parts of {} elements from {}; the parts need the last dim as their sum", total,
-              to_string(x.shape()));
+              "split_last: parts of {} elements from {}; the parts need the last dim as their sum", total, x.shape());
   return split(x, sizes, -1);
 }
 

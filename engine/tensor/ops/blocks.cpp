@@ -2,6 +2,7 @@
 // gradient.
 #include "engine/tensor/ops/blocks.h"
 
+#include "engine/core/shape_text.h"
 #include "engine/kernels/rowwise.h"
 #include "engine/tensor/ops.h"
 #include "engine/tensor/ops/broadcast.h"
@@ -133,7 +134,7 @@ Tensor mul(const Tensor& a, const Tensor& b) {
 Tensor mul_rows(const Tensor& x, const Tensor& factor) {
   check_model(x.shape().ndim() >= 1 && factor.shape() == without_last(x.shape()) && factor.dtype() == x.dtype(),
               "mul_rows: {} {} with factors {} {}; one factor for each row is needed, in the same dtype",
-              name(x.dtype()), to_string(x.shape()), name(factor.dtype()), to_string(factor.shape()));
+              name(x.dtype()), x.shape(), name(factor.dtype()), factor.shape());
   Tensor y = times_row_factors(x, factor);
   const Tensor none;
   autograd::record("mul_rows", {x, factor}, {factor.requires_grad() ? x : none, x.requires_grad() ? factor : none}, {y},

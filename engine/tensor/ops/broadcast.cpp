@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/core/shape_text.h"
 #include "engine/tensor/ops/general.h"
 #include "engine/tensor/ops/support.h"
 
@@ -59,7 +60,7 @@ Shape check_broadcast(std::string_view op, const Tensor& a, const Tensor& b) {
   const std::optional<Shape> shape = broadcast_shape(a.shape(), b.shape());
   check_model(shapes_hold(a.dtype() == b.dtype() && shape.has_value(), op, {a, b}),
               "{}: {} {} with {} {}; aligned at the last dim, sizes need to be equal or 1, in the same dtype", op,
-              name(a.dtype()), to_string(a.shape()), name(b.dtype()), to_string(b.shape()));
+              name(a.dtype()), a.shape(), name(b.dtype()), b.shape());
   return *shape;
 }
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "engine/core/rank_context.h"
+#include "engine/core/shape_text.h"
 #include "engine/kernels/cached_attention.h"
 #include "engine/tensor/ops/support.h"
 
@@ -18,8 +19,7 @@ bool& decoding() { return RankContext::current().slot<Decoding>().on; }
 
 void check_rows(std::string_view op, const Tensor& x, const Tensor& rows) {
   check_model(x.shape().ndim() >= 3 && rows.dtype() == DType::kI64 && rows.shape() == Shape{x.shape()[0], 3},
-              "{}: {} with rows {} {}; int64 [batch, 3] is needed", op, to_string(x.shape()), name(rows.dtype()),
-              to_string(rows.shape()));
+              "{}: {} with rows {} {}; int64 [batch, 3] is needed", op, x.shape(), name(rows.dtype()), rows.shape());
 }
 
 void check_cache(const Tensor& q, const Tensor& k, const CachePart& cache) {
@@ -29,7 +29,7 @@ void check_cache(const Tensor& q, const Tensor& k, const CachePart& cache) {
   check_model(shapes && cache.keys.dtype() == k.dtype() && cache.values.dtype() == k.dtype(),
               "attention: keys {} {} for a cache of {} {}; a cache is [batch, capacity, key/value heads, head dim], in "
               "the keys' dtype",
-              name(k.dtype()), to_string(k.shape()), name(cache.keys.dtype()), to_string(kept));
+              name(k.dtype()), k.shape(), name(cache.keys.dtype()), kept);
 }
 
 void refuse_gradient(std::initializer_list<Tensor> inputs) {

@@ -9,6 +9,7 @@
 
 #include "engine/core/rng.h"
 #include "engine/core/rng_state.h"
+#include "engine/core/shape_text.h"
 #include "engine/kernels/strided.h"
 #include "engine/tensor/ops/general.h"
 #include "engine/tensor/ops/support.h"
@@ -130,7 +131,7 @@ Tensor dropout(const Tensor& x, double p, bool training, const DropoutPart& part
   if (!training || p == 0) return x;
   check_model(part.dim == 0 || part.dim == -1 || (part.dim == 1 && x.shape().ndim() == 4),
               "dropout: a part along dim {} of {}; it needs to be features (-1) or heads [R, H, S, S] (1)", part.dim,
-              to_string(x.shape()));
+              x.shape());
   const auto op = std::make_shared<const kernels::Dropout>(numbered(x, p, part));
   const auto drop = [op](std::string_view kernel, const Tensor& from) {
     Tensor to = Tensor::empty(from.shape(), from.dtype());

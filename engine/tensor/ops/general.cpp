@@ -6,6 +6,7 @@
 #include <numeric>
 #include <type_traits>
 
+#include "engine/core/shape_text.h"
 #include "engine/tensor/ops/blocks.h"
 #include "engine/tensor/ops/broadcast.h"
 #include "engine/tensor/ops/maps.h"
@@ -18,8 +19,7 @@ using kernels::BinaryOp;
 
 int checked_dim(std::string_view op, const Tensor& x, int dim) {
   const int ndim = x.shape().ndim();
-  check_model(ndim > 0 && dim >= -ndim && dim < ndim, "{}: dim {} of {}; it has {} dims", op, dim, to_string(x.shape()),
-              ndim);
+  check_model(ndim > 0 && dim >= -ndim && dim < ndim, "{}: dim {} of {}; it has {} dims", op, dim, x.shape(), ndim);
   return dim < 0 ? dim + ndim : dim;
 }
 
@@ -47,8 +47,7 @@ Tensor unary(std::string_view kernel, kernels::UnaryOp op, const Tensor& x) {
 Tensor sum_over(std::string_view op, const Tensor& x, int given_dim, bool keep_dim, bool mean) {
   const int dim = checked_dim(op, x, given_dim);
   const AroundDim a = around(x.shape(), dim);
-  check_model(!mean || a.size > 0, "{}: dim {} of {} is empty; a mean needs one element", op, dim,
-              to_string(x.shape()));
+  check_model(!mean || a.size > 0, "{}: dim {} of {} is empty; a mean needs one element", op, dim, x.shape());
   const double factor = mean ? 1.0 / static_cast<double>(a.size) : 1.0;
   Tensor y = Tensor::empty(reduced(x.shape(), dim, keep_dim), x.dtype());
   const kernels::DimSum sum{x.dtype(), x.dtype(), a.outer, a.size, a.inner, factor};
@@ -104,7 +103,7 @@ void check_parts(const std::vector<Tensor>& parts, int dim) {
     const bool fits = shape.ndim() == first.ndim() && with_size(shape, dim, 0) == with_size(first, dim, 0);
     check_model(fits && part.dtype() == parts.front().dtype(),
                 "concat: {} {} with {} {} along dim {}; all other dims and the dtype need to be the same",
-                name(parts.front().dtype()), to_string(first), name(part.dtype()), to_string(shape), dim);
+                name(parts.front().dtype()), first, name(part.dtype()), shape, dim);
   }
 }
 
@@ -209,7 +208,7 @@ std::vector<Tensor> split(const Tensor& x, const std::vector<std::int64_t>& size
   const std::int64_t total = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
   check_model(total == x.shape()[dim] && std::all_of(sizes.begin(), sizes.end(), [](auto size) { return size >= 0; }),
               "split: parts of {} elements from dim {} of {}; the parts need the dim as their sum", total, dim,
-              to_string(x.shape()));
+              x.shape());
   std::vector<Tensor> parts;
   std::int64_t at = 0;
   for (const std::int64_t size : sizes) {
@@ -267,7 +266,7 @@ Tensor masked_attention(const Tensor& q, const Tensor& k, const Tensor& v, const
       broadcast_shape(mask.shape(), scores) == scores && (mask.dtype() == DType::kBool || mask.dtype() == q.dtype()),
       "masked_attention: mask {} {} for scores {} {}; it needs to broadcast to [batch, heads, queries, keys], "
       "as bool or in the dtype of q",
-      name(mask.dtype()), to_string(mask.shape()), name(q.dtype()), to_string(scores));
+      name(mask.dtype()), mask.shape(), name(q.dtype()), scores);
   const std::int64_t times = q.shape()[2] / k.shape()[2];
   const Tensor keys = repeat_kv(swap_dims_1_2(k), times);
   const Tensor values = repeat_kv(swap_dims_1_2(v), times);
@@ -282,7 +281,7 @@ Tensor embedding_bag(const Tensor& ids, const std::vector<std::int64_t>& offsets
                          (offsets.empty() || (offsets.front() == 0 && offsets.back() <= count));
   check_model(ids.shape().ndim() == 1 && ascending && (!offsets.empty() || count == 0),
               "embedding_bag: {} bags over ids {}; ids are one row, offsets ascend from 0 to at most their number",
-              offsets.size(), to_string(ids.shape()));
+              offsets.size(), ids.shape());
   const Tensor rows = embedding(ids, table);
   kernels::Bags bags{rows.dtype(), table.shape()[1], mode == BagMode::kMean, offsets};
   bags.begin.push_back(count);

@@ -2,6 +2,7 @@
 #include <cstring>
 #include <vector>
 
+#include "engine/core/shape_text.h"
 #include "engine/kernels/reduce.h"
 #include "engine/tensor/ops/composed.h"
 #include "engine/tensor/ops/maps.h"
@@ -51,7 +52,7 @@ Tensor swapped_dims(const Tensor& x) {
 // PyTorch makes -b, then the concatenation; backward makes one gradient of x a half and adds them.
 Tensor rotate_half(const Tensor& x) {
   check_model(x.shape().ndim() >= 1 && x.shape()[-1] % 2 == 0,
-              "rotate_half: the last dim of {} is odd; an even one is needed", to_string(x.shape()));
+              "rotate_half: the last dim of {} is odd; an even one is needed", x.shape());
   const auto rotate = [](std::string_view kernel, const Tensor& from, float sign) {
     Tensor to = Tensor::empty(from.shape(), from.dtype());
     launch(kernel, pass_cost(static_cast<double>(from.numel()), {from}, {to}), [&] { swap_halves(from, to, sign); });
@@ -71,7 +72,7 @@ Tensor rotate_half(const Tensor& x) {
 }
 
 Tensor swap_dims_1_2(const Tensor& x) {
-  check_model(x.shape().ndim() == 4, "swap_dims_1_2: {} has not 4 dims; reshape it", to_string(x.shape()));
+  check_model(x.shape().ndim() == 4, "swap_dims_1_2: {} has not 4 dims; reshape it", x.shape());
   Tensor y = swapped_dims(x);
   autograd::record("swap_dims", {x}, {}, {y},
                    [](Saved, const Grads& grads, const Needs&) -> Grads { return {swapped_dims(grads[0])}; });
@@ -81,7 +82,7 @@ Tensor swap_dims_1_2(const Tensor& x) {
 Tensor repeat_kv(const Tensor& x, std::int64_t times) {
   check_model(x.shape().ndim() == 4 && times >= 1,
               "repeat_kv: {} repeated {} times; [batch, heads, sequence, head dim] and 1 or more times are needed",
-              to_string(x.shape()), times);
+              x.shape(), times);
   if (times == 1) return x;
   const Shape& s = x.shape();
   const std::int64_t heads = s[0] * s[1];

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "engine/core/shape_text.h"
 #include "engine/kernels/fused.h"
 #include "engine/kernels/gemm.h"
 #include "engine/kernels/row_products.h"
@@ -40,7 +41,7 @@ Tensor linear_op(const Tensor& x, const Tensor& weight, const Tensor& bias, bool
   const bool fits = x.shape().ndim() >= 1 && weight.shape().ndim() == 2 &&
                     weight.shape()[out_in ? 1 : 0] == x.shape()[-1] && weight.dtype() == x.dtype();
   check_model(shapes_hold(fits, "linear", {x, weight}), "linear: input {} {} with weight {} {}; {}, in one dtype",
-              name(x.dtype()), to_string(x.shape()), name(weight.dtype()), to_string(weight.shape()),
+              name(x.dtype()), x.shape(), name(weight.dtype()), weight.shape(),
               out_in ? "a weight [outputs, inputs] takes an input of as many inputs"
                      : "a weight [inputs, outputs] takes an input of as many inputs");
   const std::int64_t k = x.shape()[-1];
@@ -85,7 +86,7 @@ Tensor linear_kn(const Tensor& x, const Tensor& weight, const Tensor& bias) {
 namespace {
 
 Tensor embedding_op(const Tensor& ids, const Tensor& table, bool rounds_each_sum) {
-  check_model(table.shape().ndim() == 2, "embedding: table {}; a table is [rows, dim]", to_string(table.shape()));
+  check_model(table.shape().ndim() == 2, "embedding: table {}; a table is [rows, dim]", table.shape());
   const std::int64_t vocab = table.shape()[0];
   const std::int64_t dim = table.shape()[1];
   std::vector<std::int64_t> sizes = ids.shape().sizes();
@@ -146,8 +147,7 @@ Tensor bmm(const Tensor& a, const Tensor& b, bool transpose_b) {
                   a.dtype() == b.dtype(),
               "bmm: {} {} with {} {}{}; [..., m, k] and [..., k, n] (transposed: [..., n, k]) with the same leading "
               "dims are needed, in one dtype",
-              name(a.dtype()), to_string(a.shape()), name(b.dtype()), to_string(b.shape()),
-              transpose_b ? " transposed" : "");
+              name(a.dtype()), a.shape(), name(b.dtype()), b.shape(), transpose_b ? " transposed" : "");
   const std::int64_t m = a.shape()[-2];
   const std::int64_t k = a.shape()[-1];
   const std::int64_t n = b.shape()[transpose_b ? -2 : -1];

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/core/shape_text.h"
 #include "engine/kernels/fused.h"
 #include "engine/kernels/momentum.h"
 #include "engine/tensor/ops/products.h"
@@ -65,8 +66,7 @@ void check(std::string_view op, const Tensor& x, const Tensor& weight, const Ten
   check_model(
       shapes_hold(fits, op, {x, weight}),
       "{}: input {} {} with weight {} {} and targets {}; [..., S, H], [V, H] in one dtype and [..., S] are needed", op,
-      name(x.dtype()), to_string(x.shape()), name(weight.dtype()), to_string(weight.shape()),
-      to_string(targets.shape()));
+      name(x.dtype()), x.shape(), name(weight.dtype()), weight.shape(), targets.shape());
   check_model(chunk >= 1, "{}: chunks of {} tokens; at least 1 is needed", op, chunk);
 }
 

@@ -1,5 +1,6 @@
 #include <cstddef>
 
+#include "engine/core/shape_text.h"
 #include "engine/kernels/fused.h"
 #include "engine/tensor/ops.h"
 #include "engine/tensor/ops/support.h"
@@ -66,7 +67,7 @@ Tensor sequence_log_probs(const Tensor& logits, const Tensor& targets, std::int6
   check_model(s.ndim() == 3 && targets.shape() == Shape{s[0], s[1]},
               "sequence_log_probs: logits {} with targets {}; logits are [rows, sequence, vocabulary], targets [rows, "
               "sequence]",
-              to_string(s), to_string(targets.shape()));
+              s, targets.shape());
   const DType stats = accumulation_dtype(logits.dtype());
   const kernels::CrossEntropy op{logits.dtype(), s[1], s[2], targets.dtype(), ignore_index};
   Tensor log_sum_exp = Tensor::empty({s[0], s[1]}, stats);

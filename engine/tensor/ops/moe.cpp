@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "engine/core/rounding.h"
+#include "engine/core/shape_text.h"
 #include "engine/kernels/gemm.h"
 #include "engine/kernels/routing.h"
 #include "engine/kernels/row_products.h"
@@ -108,8 +109,7 @@ void weight_gradients(const Tensor& dy, const Tensor& x, const Tensor& offsets, 
 
 void check_rows(std::string_view op, const Tensor& x, const ExpertRows& rows) {
   check_model(x.shape().ndim() == 2 && x.shape()[0] == rows.row_slots.numel(),
-              "{}: {} with {} rows in order of expert; [rows, dim] is needed", op, to_string(x.shape()),
-              rows.row_slots.numel());
+              "{}: {} with {} rows in order of expert; [rows, dim] is needed", op, x.shape(), rows.row_slots.numel());
 }
 
 }  // namespace
@@ -117,7 +117,7 @@ void check_rows(std::string_view op, const Tensor& x, const ExpertRows& rows) {
 ExpertRows sort_by_expert(const Tensor& experts, std::int64_t num_experts, const ExpertCapacity& capacity) {
   check_model(experts.shape().ndim() == 2 && experts.dtype() == DType::kI64 && num_experts >= 1,
               "sort_by_expert: {} {} among {} experts; choices are int64 [tokens, k], of at least one expert",
-              name(experts.dtype()), to_string(experts.shape()), num_experts);
+              name(experts.dtype()), experts.shape(), num_experts);
   const std::int64_t slots = experts.numel(), most = num_experts * capacity.tokens;
   const std::int64_t limited = capacity.tokens == 0 ? slots : capacity.padded ? most : std::min(slots, most);
   const std::int64_t count = capacity.rows > 0 ? capacity.rows : limited;
@@ -135,7 +135,7 @@ ExpertRows sort_by_expert(const Tensor& experts, std::int64_t num_experts, const
 Tensor gather_tokens(const Tensor& x, const ExpertRows& rows) {
   const std::int64_t tokens = rows.token_rows.shape()[0], k = rows.token_rows.shape()[1];
   check_model(x.shape().ndim() == 2 && x.shape()[0] == tokens,
-              "gather_tokens: {} for {} tokens; [tokens, dim] is needed", to_string(x.shape()), tokens);
+              "gather_tokens: {} for {} tokens; [tokens, dim] is needed", x.shape(), tokens);
   const kernels::TokenRows op{x.dtype(), tokens, k, rows.row_slots.numel(), x.shape()[1]};
   Tensor y = Tensor::empty({op.rows, op.dim}, x.dtype());
   launch("gather_tokens", pass_cost(0, {y, rows.row_slots}, {y}),
@@ -157,8 +157,7 @@ Tensor grouped_linear(const Tensor& x, const Tensor& weight, const ExpertRows& r
                   weight.shape()[2] == x.shape()[1] && weight.dtype() == x.dtype(),
               "grouped_linear: input {} {} with weight {} {} of {} experts; a weight [experts, outputs, inputs] takes "
               "an input of as many inputs, in one dtype",
-              name(x.dtype()), to_string(x.shape()), name(weight.dtype()), to_string(weight.shape()),
-              expert_count(rows.offsets));
+              name(x.dtype()), x.shape(), name(weight.dtype()), weight.shape(), expert_count(rows.offsets));
   Tensor y = Tensor::empty({x.shape()[0], weight.shape()[1]}, x.dtype());
   multiply_rows("grouped_linear", {.transpose_b = true}, x, weight, rows.offsets, y);
   const Tensor none;
@@ -185,7 +184,7 @@ Tensor combine_tokens(const Tensor& x, const Tensor& weights, const ExpertRows& 
   check_rows("combine_tokens", x, rows);
   check_model(weights.shape() == rows.token_rows.shape() && weights.dtype() == x.dtype(),
               "combine_tokens: {} {} with weights {} {}; weights are [tokens, k] in the dtype of the rows",
-              name(x.dtype()), to_string(x.shape()), name(weights.dtype()), to_string(weights.shape()));
+              name(x.dtype()), x.shape(), name(weights.dtype()), weights.shape());
   const kernels::TokenRows op{x.dtype(), weights.shape()[0], weights.shape()[1], x.shape()[0], x.shape()[1]};
   Tensor y = Tensor::empty({op.tokens, op.dim}, x.dtype());
   launch("combine_tokens", pass_cost(2.0 * static_cast<double>(x.numel()), {x, weights, rows.token_rows}, {y}), [&] {

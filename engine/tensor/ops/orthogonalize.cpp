@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/core/shape_text.h"
 #include "engine/kernels/fused.h"
 #include "engine/kernels/momentum.h"
 #include "engine/tensor/ops/products.h"
@@ -69,7 +70,7 @@ Tensor orthogonalized(const Tensor& x, const NewtonSchulz& options) {
   const bool is_float = x.dtype() == DType::kBF16 || x.dtype() == DType::kF32 || x.dtype() == DType::kF64;
   check_model(is_float && (x.shape().ndim() == 2 || x.shape().ndim() == 3),
               "orthogonalized: {} {}; a matrix, or a stack of matrices, in bf16, fp32 or fp64 is needed",
-              name(x.dtype()), to_string(x.shape()));
+              name(x.dtype()), x.shape());
   const Tensor inputs[] = {x};
   check_model(!autograd::will_record(inputs), "orthogonalized: nothing is recorded for backward; call it under NoGrad");
   const Tensor result = Tensor::empty(x.shape(), x.dtype(), device::MemCategory::kTemporary, "orthogonalized");

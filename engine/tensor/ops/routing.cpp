@@ -3,6 +3,7 @@
 #include <cmath>
 #include <vector>
 
+#include "engine/core/shape_text.h"
 #include "engine/kernels/dispatch.h"
 #include "engine/kernels/routing.h"
 #include "engine/kernels/simd.h"
@@ -16,7 +17,7 @@ namespace {
 void check_router(const Tensor& logits, const RouterOptions& o, const Tensor& bias) {
   check_model(logits.shape().ndim() == 2 && o.k >= 1 && o.k <= logits.shape()[1],
               "route: {} of {}; logits are [tokens, experts], and each token has 1 to all of the experts", o.k,
-              to_string(logits.shape()));
+              logits.shape());
   const std::int64_t experts = logits.shape()[1];
   check_model(!bias.defined() || bias.shape() == Shape{experts},
               "route: a bias {} for {} experts; one for each is needed", bias.defined() ? to_string(bias.shape()) : "",
@@ -99,8 +100,8 @@ Tensor counted_tokens(const Tensor& counted, DType dtype) {
 
 void check_parts(std::string_view op, const Tensor& x, const BalanceOptions& options) {
   check_model(x.shape().ndim() == 2 && options.sequences >= 1 && x.shape()[0] % options.sequences == 0,
-              "{}: {} in {} sequences; [tokens, ...] with equally many tokens of each is needed", op,
-              to_string(x.shape()), options.sequences);
+              "{}: {} in {} sequences; [tokens, ...] with equally many tokens of each is needed", op, x.shape(),
+              options.sequences);
   const Tensor& counted = options.counted;
   check_model(!counted.defined() || (counted.dtype() == DType::kI32 && counted.numel() == x.shape()[0]),
               "{}: {} tokens, and the mask is not int32 with one number for each", op, x.shape()[0]);
@@ -163,7 +164,7 @@ Tensor router_z_loss(const Tensor& logits, double coefficient) {
 
 void update_expert_bias(const Tensor& bias, const Tensor& counts, double rate) {
   check_model(bias.numel() == counts.numel(), "update_expert_bias: {} for the counts {}; one for each expert is needed",
-              to_string(bias.shape()), to_string(counts.shape()));
+              bias.shape(), counts.shape());
   launch("update_expert_bias", pass_cost(3.0 * static_cast<double>(bias.numel()), {bias, counts}, {bias}), [&] {
     const std::vector<double> n = kernel_values(counts);
     double total = 0;

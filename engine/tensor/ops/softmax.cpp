@@ -1,4 +1,5 @@
 // Blocks of the composed operators around the softmax.
+#include "engine/core/shape_text.h"
 #include "engine/kernels/rowwise.h"
 #include "engine/tensor/ops.h"
 #include "engine/tensor/ops/blocks.h"
@@ -76,7 +77,7 @@ Tensor causal_mask(const Tensor& scores, std::int64_t start, const SegmentEnds& 
   check_model(s.ndim() >= 2 && start >= 0,
               "causal_mask: scores {} with the first query at position {}; [..., queries, keys] and a position of 0 or "
               "more are needed",
-              to_string(s), start);
+              s, start);
   Tensor y = Tensor::empty(s, scores.dtype());
   launch("causal_mask", pass_cost(static_cast<double>(y.numel()), {scores}, {y}), [&] {
     kernels::visit_float_dtype("causal_mask", scores.dtype(), [&]<class T>() {
@@ -117,7 +118,7 @@ Tensor log_softmax(const Tensor& x) {
 
 Tensor log_sum_exp(const Tensor& x) {
   check_model(x.shape().ndim() >= 1 && x.shape()[-1] >= 1,
-              "log_sum_exp: {}; a last dim of at least one element is needed", to_string(x.shape()));
+              "log_sum_exp: {}; a last dim of at least one element is needed", x.shape());
   const Shape rows(std::vector<std::int64_t>(x.shape().sizes().begin(), x.shape().sizes().end() - 1));
   Tensor y = Tensor::empty(rows, accumulation_dtype(x.dtype()));
   launch("log_sum_exp", pass_cost(3.0 * static_cast<double>(x.numel()), {x}, {y}),

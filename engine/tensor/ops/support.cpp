@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "engine/core/shape_text.h"
 #include "engine/kernels/fused.h"
 #include "engine/tensor/ops/blocks.h"
 
@@ -11,7 +12,7 @@ void check_vector(std::string_view op, const Tensor& x, const Tensor& v) {
   const bool holds = x.shape().ndim() >= 1 && v.shape() == Shape{x.shape()[-1]} && v.dtype() == x.dtype();
   check_model(shapes_hold(holds, op, {x, v}),
               "{}: {} {} with weight {} {}; the weight needs one element for each of the last dim, in the same dtype",
-              op, name(x.dtype()), to_string(x.shape()), name(v.dtype()), to_string(v.shape()));
+              op, name(x.dtype()), x.shape(), name(v.dtype()), v.shape());
 }
 
 void check_rope(const Tensor& x, const Tensor& cos, const Tensor& sin) {
@@ -20,7 +21,7 @@ void check_rope(const Tensor& x, const Tensor& cos, const Tensor& sin) {
   check_model(s.ndim() == 4 && s[3] % 2 == 0 && fits() && sin.shape() == cos.shape() && sin.dtype() == cos.dtype(),
               "rope: x {} with tables {} and {}; x is [batch, sequence, heads, head dim] with an even head dim, a "
               "table [sequence, head dim] or [batch, sequence, head dim]",
-              to_string(s), to_string(cos.shape()), to_string(sin.shape()));
+              s, cos.shape(), sin.shape());
 }
 
 std::int64_t check_attention(const Tensor& q, const Tensor& k, const Tensor& v, bool causal,
@@ -32,7 +33,7 @@ std::int64_t check_attention(const Tensor& q, const Tensor& k, const Tensor& v, 
           v.dtype() == q.dtype(),
       "attention: q {} {} with k {} {} and v {} {}; q is [batch, queries, heads, head dim], k and v are [batch, "
       "keys, key/value heads, head dim] with a divisor of the heads, in one dtype",
-      name(q.dtype()), to_string(s), name(k.dtype()), to_string(k.shape()), name(v.dtype()), to_string(v.shape()));
+      name(q.dtype()), s, name(k.dtype()), k.shape(), name(v.dtype()), v.shape());
   const std::int64_t queries = s[1], keys = k.shape()[1];
   check_model(queries == 0 || keys > 0, "attention: {} queries without a key; give k and v at least one position",
               queries);
@@ -65,8 +66,8 @@ void check_segments(const Tensor& q, const Tensor& k, const std::vector<std::int
 
 void check_targets(std::string_view op, const Tensor& logits, const Tensor& targets) {
   check_model(logits.shape().ndim() >= 1 && targets.numel() == row_count(logits),
-              "{}: logits {} with targets {}; one target for each row of logits is needed", op,
-              to_string(logits.shape()), to_string(targets.shape()));
+              "{}: logits {} with targets {}; one target for each row of logits is needed", op, logits.shape(),
+              targets.shape());
 }
 
 double smallest_number(DType dtype) {

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <vector>
 
+#include "engine/core/shape_text.h"
 #include "engine/kernels/dispatch.h"
 #include "engine/kernels/tiles.h"
 #include "engine/tensor/ops/support.h"
@@ -52,7 +53,7 @@ Tensor unfold_patches(const Tensor& pixels, std::int64_t patch_height, std::int6
   check_model(
       s.ndim() == 4 && patch_height > 0 && patch_width > 0 && s[2] % patch_height == 0 && s[3] % patch_width == 0,
       "unfold_patches: pixels {} in patches of {} x {}; pixels are [images, channels, height, width], in whole patches",
-      to_string(s), patch_height, patch_width);
+      s, patch_height, patch_width);
   const std::int64_t channels = s[1], height = s[2], h = s[2] / patch_height, w = s[3] / patch_width;
   // A run is one row of pixels of one patch: (n, i, j, c, y) of the result, (n, c, i, y, j) of the image.
   const auto source = [=](std::int64_t run) {
@@ -70,8 +71,7 @@ Tensor unfold_patches(const Tensor& pixels, std::int64_t patch_height, std::int6
 Tensor pixel_shuffle(const Tensor& x, std::int64_t factor) {
   const Shape s = x.shape();
   check_model(s.ndim() == 4 && factor > 0 && s[1] % factor == 0 && s[2] % factor == 0,
-              "pixel_shuffle: {} by a factor of {}; dims 1 and 2 of 4 need to be multiples of it", to_string(s),
-              factor);
+              "pixel_shuffle: {} by a factor of {}; dims 1 and 2 of 4 need to be multiples of it", s, factor);
   const std::int64_t h = s[1] / factor, w = s[2] / factor, rows = s[1];
   // A run is `factor` neighbours along dim 2: (n, i, j, di) of the result, (n, i, di, j) of the argument.
   const auto source = [=](std::int64_t run) {
@@ -88,8 +88,7 @@ Tensor pixel_shuffle(const Tensor& x, std::int64_t factor) {
 Tensor slice_sequence(const Tensor& x, std::int64_t begin, std::int64_t length) {
   const Shape s = x.shape();
   check_model(s.ndim() >= 2 && begin >= 0 && length >= 0 && begin + length <= s[1],
-              "slice_sequence: positions [{}, {}) of {}; they need to lie within dim 1", begin, begin + length,
-              to_string(s));
+              "slice_sequence: positions [{}, {}) of {}; they need to lie within dim 1", begin, begin + length, s);
   Shape part = s;
   part[1] = length;
   const std::int64_t row = s[1] == 0 ? 0 : s.row_elems() / s[1];
@@ -113,7 +112,7 @@ Tensor prepend_token(const Tensor& token, const Tensor& x) {
   const Shape s = x.shape();
   check_model(s.ndim() == 3 && token.numel() == s[2] && token.dtype() == x.dtype(),
               "prepend_token: {} {} before {} {}; one token of the last of 3 dims is needed, in the same dtype",
-              name(token.dtype()), to_string(token.shape()), name(x.dtype()), to_string(s));
+              name(token.dtype()), token.shape(), name(x.dtype()), s);
   const std::int64_t row = s[2], length = s[1];
   Tensor y = Tensor::empty({s[0], length + 1, row}, x.dtype());
   launch("prepend_token", pass_cost(0, {token, x}, {y}), [&] {
@@ -170,7 +169,7 @@ Tensor masked_scatter(const Tensor& x, const Tensor& ids, std::int64_t id, const
                   rows.dtype() == x.dtype(),
               "masked_scatter: {} {} with ids {} and rows {} {}; [batch, sequence, dim] with an id for each position "
               "and rows of dim are needed, in one dtype",
-              name(x.dtype()), to_string(s), to_string(ids.shape()), name(rows.dtype()), to_string(rows.shape()));
+              name(x.dtype()), s, ids.shape(), name(rows.dtype()), rows.shape());
   const std::int64_t dim = s[2];
   Tensor y = Tensor::empty(s, x.dtype());
   launch("masked_scatter", pass_cost(0, {ids, x, rows}, {y}), [&] {

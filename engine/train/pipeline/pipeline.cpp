@@ -9,7 +9,9 @@
 #include "engine/comm/exchange.h"
 #include "engine/comm/part_of_world.h"
 #include "engine/core/error.h"
+#include "engine/core/rank_context.h"
 #include "engine/device/device.h"
+#include "engine/device/exchange_stream.h"
 #include "engine/tensor/autograd.h"
 #include "engine/tensor/ops.h"
 #include "engine/train/pipeline/stage_tensors.h"
@@ -25,9 +27,33 @@ std::string tag_of(std::int64_t stage, std::int64_t micro_batch, bool is_gradien
   return fmt::format("{}.{}{}", stage, is_gradient ? 'B' : 'F', micro_batch);
 }
 
+HiddenStates like(const Tensor& tensor) { return {tensor.shape(), tensor.dtype()}; }
+
 void mark(const PipelineAction& action) {
   const std::string text = to_text(action);
   device::Device::current().log().add_mark({.kind = kActionMark, .subject = text});
+}
+
+// Adds a gradient of this rank and one of the other.
+void add_over(comm::ProcessGroup& ends, const Tensor& gradient, const std::string& path) {
+  device::Device& device = device::Device::current();
+  device::Stream& exchange = device.stream(device::kExchangeStream);
+  device::Stream& compute = device.stream(device::StreamId::kCompute);
+  exchange.wait(compute.record());
+  exchange.submit({.name = "all_reduce",
+                   .subject = path,
+                   .cost = {.link_bytes = gradient.nbytes(), .unit = device::Unit::kLink},
+                   .run =
+                       [&] {
+                         ends.all_reduce(comm::kHostLane, gradient.raw(), gradient.numel(), gradient.dtype(),
+                                         comm::ReduceOp::sum(), "gradients of the ends");
+                       },
+                   .collective = device::Collective{.kind = device::CollectiveKind::kAllReduce,
+                                                    .bytes = gradient.nbytes(),
+                                                    .ranks = &ends.ranks(),
+                                                    .axis = ends.name()}});
+  compute.wait(exchange.record());
+  gradient.storage()->bump_version();
 }
 
 StageMessage take_out(std::map<std::pair<std::int64_t, std::int64_t>, StageMessage>& handed,
@@ -122,9 +148,7 @@ void Pipeline::add_shared_gradients() {
     for (const sharding::SharedSlot& shared : shared_) {
       const Tensor gradient = shared.slot->value.grad();
       if (!gradient.defined()) continue;
-      ends_->all_reduce(comm::kHostLane, gradient.raw(), gradient.numel(), gradient.dtype(), comm::ReduceOp::sum(),
-                        "gradients of the ends");
-      gradient.storage()->bump_version();
+      add_over(*ends_, gradient, shared.path);
     }
     return;
   }
@@ -179,12 +203,14 @@ void Pipeline::message(const PipelineAction& action) {
     case PipelineKind::kSendForward:
       return links_.send(rank_of(stage + 1), output_of({stage, micro_batch}), tag_of(stage + 1, micro_batch, false));
     case PipelineKind::kReceiveForward:
-      return links_.post_receive(rank_of(stage - 1), tag_of(stage, micro_batch, false));
+      return links_.post_receive(rank_of(stage - 1), tag_of(stage, micro_batch, false),
+                                 RankContext::current().slot<HiddenStates>());
     case PipelineKind::kSendBackward:
       return links_.send(rank_of(stage - 1), take_out(handed_gradients_, {stage - 1, micro_batch}),
                          tag_of(stage - 1, micro_batch, true));
     default:
-      return links_.post_receive(rank_of(stage + 1), tag_of(stage, micro_batch, true));
+      return links_.post_receive(rank_of(stage + 1), tag_of(stage, micro_batch, true),
+                                 like(passed_.at({stage, micro_batch}).output));
   }
 }
 
@@ -213,7 +239,9 @@ void Pipeline::forward(const PipelineAction& action, const Work& work) {
   }
   passed.output = work.forward(stage, action.micro_batch);
   passed.draws = stage.draws();
-  if (is_last(action.stage) || !is_here(action.stage + 1)) return;
+  if (is_last(action.stage)) return;
+  RankContext::current().slot<HiddenStates>() = like(passed.output);
+  if (!is_here(action.stage + 1)) return;
   handed_outputs_[{action.stage + 1, action.micro_batch}] = output_of(at);
 }
 

@@ -148,7 +148,8 @@ PipelinePlan plan_of_name(const PipelineParallel& options, std::int64_t layers, 
   return plan;
 }
 
-// "embedding, layers 0 to 1"
+}  // namespace
+
 std::string content_of(const sharding::StageLayout& stage) {
   std::vector<std::string> parts;
   if (stage.embedding) parts.emplace_back("embedding");
@@ -158,8 +159,6 @@ std::string content_of(const sharding::StageLayout& stage) {
   if (stage.loss) parts.emplace_back("output");
   return parts.empty() ? "nothing" : fmt::format("{}", fmt::join(parts, ", "));
 }
-
-}  // namespace
 
 std::string text_of(const PipelinePlan& plan) {
   std::vector<std::string> stages;

@@ -28,6 +28,8 @@ struct PipelinePlan {
 
 PipelinePlan plan_pipeline(const PipelineParallel& options, std::int64_t layers, std::int64_t micro_batches);
 
+// "embedding, layers 0 to 1"
+std::string content_of(const sharding::StageLayout& stage);
 // "1F1B over 2 ranks: stage 0 on rank 0, embedding, layers 0 to 1; ..."
 std::string text_of(const PipelinePlan& plan);
 // What each rank computes, gathers and sends in a step: a line a rank.

@@ -3,13 +3,15 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <deque>
+#include <functional>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "engine/core/error.h"
 #include "engine/core/rank_context.h"
 #include "engine/device/device.h"
+#include "engine/train/pipeline/streams.h"
 
 namespace loom::train {
 namespace {
@@ -28,10 +30,12 @@ Header header_of(const StageMessage& message) {
   return header;
 }
 
-Shape shape_of(const Header& header) {
+HiddenStates described_by(const Header& header) {
   const auto begin = header.begin() + kFirstDim;
-  return Shape(std::vector<std::int64_t>(begin, begin + header[2]));
+  return {Shape(std::vector<std::int64_t>(begin, begin + header[2])), static_cast<DType>(header[0])};
 }
+
+std::int64_t bytes_of(const HiddenStates& hidden) { return Tensor::meta(hidden.shape, hidden.dtype).nbytes(); }
 
 // Lanes of a group of two: what the first sends, and what the second sends.
 comm::Lane lane_from(int member) { return comm::Lane(member == 0 ? 8 : 9); }
@@ -42,20 +46,38 @@ struct StageLinks::Receipt {
   Header header{};
   std::vector<std::byte> bytes;
   device::Event done;
+  HiddenStates expected;
 };
 
 struct StageLinks::Link {
-  explicit Link(std::shared_ptr<comm::ProcessGroup> pair)
+  Link(std::shared_ptr<comm::ProcessGroup> pair, device::StreamId sending, device::StreamId receiving)
       : group(std::move(pair)),
-        sends({7, "send"}, device::ExecutorKind::kThreaded, &RankContext::current(), &device::Device::current().log()),
-        receives({7, "receive"}, device::ExecutorKind::kThreaded, &RankContext::current(),
-                 &device::Device::current().log()) {}
+        there{own(), other()},
+        back{other(), own()},
+        sends(stream(sending)),
+        receives(stream(receiving)) {}
 
   int peer() const { return 1 - group->rank(); }
+  int own() const { return group->ranks().at(static_cast<std::size_t>(group->rank())); }
+  int other() const { return group->ranks().at(static_cast<std::size_t>(peer())); }
+  static device::Stream stream(device::StreamId id) {
+    device::Device& device = device::Device::current();
+    return {id, device.dry_run() ? device::ExecutorKind::kInline : device::ExecutorKind::kThreaded,
+            &RankContext::current(), &device.log()};
+  }
+  device::StreamItem item(std::string_view name, const std::string& tag, const std::vector<int>& ranks,
+                          std::int64_t bytes, std::function<void()> run) const {
+    return {.name = name,
+            .subject = tag,
+            .cost = {.link_bytes = &ranks == &back ? bytes : 0, .unit = device::Unit::kLink},
+            .run = device::Device::current().dry_run() ? nullptr : std::move(run),
+            .collective = device::Collective{
+                .kind = device::CollectiveKind::kMessage, .bytes = bytes, .ranks = &ranks, .axis = group->name()}};
+  }
 
   std::shared_ptr<comm::ProcessGroup> group;
-  // Tensors are let go of by the host thread alone.
-  std::deque<std::pair<device::Event, Tensor>> sent;
+  const std::vector<int> there, back;  // of messages to the peer, and from it
+  Tensor sent;                         // the last
   device::Stream sends;
   device::Stream receives;
 };
@@ -70,7 +92,8 @@ StageLinks::StageLinks(comm::World& world, int ranks) : rank_(world.rank() / (wo
     std::shared_ptr<comm::ProcessGroup> pair =
         joins ? world.split(first * width + cell, rank_ == first ? 0 : 1, "pp", members)
               : world.split(comm::World::kNoColor, 0, "pp", {});
-    if (joins) links_.emplace(rank_ == first ? second : first, std::make_unique<Link>(std::move(pair)));
+    const int peer = rank_ == first ? second : first;
+    if (joins) links_.emplace(peer, make_link(std::move(pair), peer));
   };
   for (const int parity : {0, 1}) {
     const int first = rank_ % 2 == parity ? rank_ : rank_ - 1;
@@ -80,6 +103,12 @@ StageLinks::StageLinks(comm::World& world, int ranks) : rank_(world.rank() / (wo
 }
 
 StageLinks::~StageLinks() = default;
+
+std::unique_ptr<StageLinks::Link> StageLinks::make_link(std::shared_ptr<comm::ProcessGroup> pair, int peer) const {
+  const bool is_next = peer == rank_ + 1 || (peer == 0 && rank_ + 1 == ranks_ && ranks_ > 2);
+  return std::make_unique<Link>(std::move(pair), is_next ? kSendNextStream : kSendPreviousStream,
+                                is_next ? kReceiveNextStream : kReceivePreviousStream);
+}
 
 StageLinks::Link& StageLinks::link(int peer) {
   const auto found = links_.find(peer);
@@ -91,33 +120,34 @@ StageLinks::Link& StageLinks::link(int peer) {
 void StageLinks::send(int to, const StageMessage& message, const std::string& tag) {
   const Tensor& tensor = message.tensor;
   Link& link = this->link(to);
+  std::vector<std::byte> bytes;
+  if (!device::Device::current().dry_run()) {
+    const auto* first = static_cast<const std::byte*>(tensor.raw());
+    bytes.assign(first, first + tensor.nbytes());
+  }
   link.sends.wait(device::Device::current().stream(device::StreamId::kCompute).record());
-  const comm::Outgoing payload{tensor.raw(), static_cast<std::size_t>(tensor.nbytes())};
-  link.sends.submit({.name = {},
-                     .subject = {},
-                     .cost = {},
-                     .run = [group = link.group, peer = link.peer(), header = header_of(message), payload, tag] {
-                       const comm::Lane lane = lane_from(group->rank());
-                       group->send(lane, peer, {header.data(), sizeof header}, tag);
-                       group->send(lane, peer, payload, tag);
-                     }});
-  while (!link.sent.empty() && link.sent.front().first.done()) link.sent.pop_front();
-  link.sent.emplace_back(link.sends.record(), tensor);
+  link.sends.submit(
+      link.item("send", tag, link.there, tensor.nbytes(),
+                [group = link.group, peer = link.peer(), header = header_of(message), bytes = std::move(bytes), tag] {
+                  const comm::Lane lane = lane_from(group->rank());
+                  group->send(lane, peer, {header.data(), sizeof header}, tag);
+                  group->send(lane, peer, {bytes.data(), bytes.size()}, tag);
+                }));
+  link.sent = tensor;
 }
 
-void StageLinks::post_receive(int from, const std::string& tag) {
+void StageLinks::post_receive(int from, const std::string& tag, const HiddenStates& expected) {
   Link& link = this->link(from);
   const auto message = std::make_shared<Receipt>();
+  message->expected = expected;
   require(posted_.emplace(tag, message).second, "message {} is received twice", tag);
   link.receives.submit(
-      {.name = {}, .subject = {}, .cost = {}, .run = [group = link.group, peer = link.peer(), message, tag] {
-         const comm::Lane lane = lane_from(peer);
-         group->recv(lane, peer, {message->header.data(), sizeof message->header}, tag);
-         const std::int64_t bytes =
-             Tensor::meta(shape_of(message->header), static_cast<DType>(message->header[0])).nbytes();
-         message->bytes.resize(static_cast<std::size_t>(bytes));
-         group->recv(lane, peer, {message->bytes.data(), message->bytes.size()}, tag);
-       }});
+      link.item("recv", tag, link.back, bytes_of(expected), [group = link.group, peer = link.peer(), message, tag] {
+        const comm::Lane lane = lane_from(peer);
+        group->recv(lane, peer, {message->header.data(), sizeof message->header}, tag);
+        message->bytes.resize(static_cast<std::size_t>(bytes_of(described_by(message->header))));
+        group->recv(lane, peer, {message->bytes.data(), message->bytes.size()}, tag);
+      }));
   message->done = link.receives.record();
 }
 
@@ -126,20 +156,19 @@ StageMessage StageLinks::take(const std::string& tag) {
   require(found != posted_.end(), "message {} is taken before it is received", tag);
   const std::shared_ptr<Receipt> message = found->second;
   posted_.erase(found);
-  message->done.wait();
-  const Tensor tensor = Tensor::empty(shape_of(message->header), static_cast<DType>(message->header[0]),
-                                      device::MemCategory::kActivation, "message");
-  device::Device::current().launch("receive", {0, tensor.nbytes(), tensor.nbytes()}, [&] {
-    if (!message->bytes.empty()) std::memcpy(tensor.raw(), message->bytes.data(), message->bytes.size());
-  });
-  tensor.storage()->bump_version();
+  device::Device& device = device::Device::current();
+  device.stream(device::StreamId::kCompute).wait(message->done);
+  const HiddenStates came = device.dry_run() ? message->expected : described_by(message->header);
+  device.log().set_bytes_of_message(message->done.entry(), bytes_of(came));
+  const Tensor tensor = Tensor::empty(came.shape, came.dtype, device::MemCategory::kActivation, "message");
+  if (!message->bytes.empty()) std::memcpy(tensor.raw(), message->bytes.data(), message->bytes.size());
   return {tensor, static_cast<std::uint64_t>(message->header[1])};
 }
 
 void StageLinks::synchronize() {
   for (auto& [peer, link] : links_) {
     link->sends.synchronize();
-    link->sent.clear();
+    link->sent = {};
   }
 }
 

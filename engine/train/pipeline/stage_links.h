@@ -3,7 +3,11 @@
 // Order     messages from one rank to another arrive in the order in which they are posted; the receiver posts its
 //           receives in that order too. Shapes travel with them: they may differ between micro-batches.
 // Beside    a link has a thread for each direction, whatever the device's executor: a message waits for another rank's
-//           schedule, while this rank computes.
+//           schedule, while this rank computes. What is sent is copied, and a link keeps the last tensor that it sent,
+//           so memory does not depend on when messages arrive.
+// Dry run   nothing moves: a receive brings a tensor of the shape and dtype that it expects.
+// Records   a collective kMessage on a stream of its own for each neighbour and direction (streams.h), and the compute
+//           stream's wait for it.
 // Bounds    every wait has the deadline of the process groups; errors name both ranks and the message, "2.B3" for the
 //           gradient that stage 2 gets for micro-batch 3.
 // Threads   the rank's host thread.
@@ -20,6 +24,14 @@
 
 namespace loom::train {
 
+// What a message is like. As a slot of a rank's context: hidden states that come from other ranks in a dry run, in which
+// nobody says what they are like. Layers keep the shape of hidden states, so a stage that sends some sets it; where
+// others come first, a planner does.
+struct HiddenStates {
+  Shape shape;
+  DType dtype = DType::kF32;
+};
+
 struct StageMessage {
   Tensor tensor;
   std::uint64_t draws = 0;  // RngState::calls, at which the next stage's forward goes on
@@ -35,7 +47,8 @@ class StageLinks {
   // `to`, `from`: ranks of the pipeline, neighbours of this one (the last is the first's). The tensor is on the device,
   // and nobody writes to it before the next synchronize().
   void send(int to, const StageMessage& message, const std::string& tag);
-  void post_receive(int from, const std::string& tag);
+  // `expected` is for dry runs.
+  void post_receive(int from, const std::string& tag, const HiddenStates& expected);
   // What the receive of this tag brought; waits for it. A tag is posted once before it is taken.
   StageMessage take(const std::string& tag);
   // Waits until all that was sent has been received.
@@ -46,6 +59,8 @@ class StageLinks {
   struct Receipt;
 
   Link& link(int peer);
+
+  std::unique_ptr<Link> make_link(std::shared_ptr<comm::ProcessGroup> pair, int peer) const;
 
   const int rank_, ranks_;
   std::map<int, std::unique_ptr<Link>> links_;  // by peer
