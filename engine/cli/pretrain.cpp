@@ -23,6 +23,7 @@
 #include "engine/launch/run_ranks.h"
 #include "engine/launch/start.h"
 #include "engine/launch/stop_signals.h"
+#include "engine/plan/pipeline_split.h"
 #include "engine/plan/plan_output.h"
 #include "engine/plan/plan_search.h"
 #include "engine/plan/smart_swap.h"
@@ -92,6 +93,15 @@ job::Job with_smart_swap(const job::Job& given, const train::PretrainCallbacks& 
   return job;
 }
 
+// With the layers of the stages that --pipeline-split auto chooses: by plans of this job on --report-device.
+job::Job with_split(job::Job job, const train::PretrainCallbacks& callbacks, std::ostream& out) {
+  if (job.parallel.pipeline.pipeline_split != train::PipelineSplit::kAuto) return job;
+  const auto split = plan::choose_split(job, callbacks, profile_of_plans(job.report));
+  out << plan::to_text(*split);
+  plan::apply(*split, job.parallel.pipeline);
+  return job;
+}
+
 // What swap costs on the device of --report, and whether recompute is cheaper.
 void tell_swap(const job::Job& job, const train::PretrainCallbacks& callbacks, const train::TrainingInputs& inputs,
                std::ostream& out) {
@@ -115,7 +125,7 @@ void pretrain(const job::Job& given, const train::PretrainCallbacks& callbacks, 
   std::ostream& first_out = first ? out : silent;
   for (const std::string& line : given.written.told) first_out << line << "\n";
   for (const std::string& line : check_model_flags(given.model)) first_out << line << "\n";
-  const job::Job job = with_smart_swap(given, callbacks, first_out);
+  const job::Job job = with_smart_swap(with_split(given, callbacks, first_out), callbacks, first_out);
   const auto modes = choose_modes(job, callbacks, first_out);
   const train::TrainingInputs inputs = train::read_inputs(job, callbacks, edit_of(modes));
   const ObserverInputs observed = read_observer_inputs(job);

@@ -137,6 +137,13 @@ const ChoiceWords<train::ContextParallelAlgo>& choice_words() {
 }
 
 template <>
+const ChoiceWords<train::PipelineSplit>& choice_words() {
+  using enum train::PipelineSplit;
+  static const ChoiceWords<train::PipelineSplit> words{{"equal", kEqual}, {"auto", kAuto}};
+  return words;
+}
+
+template <>
 const ChoiceWords<sharding::TokenDispatcher>& choice_words() {
   using enum sharding::TokenDispatcher;
   static const ChoiceWords<sharding::TokenDispatcher> words{

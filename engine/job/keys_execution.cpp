@@ -65,6 +65,9 @@ void add_execution_keys(std::vector<Key>& table) {
           whole<&Job::parallel, &Parallel::pipeline, &Pipeline::num_layers_per_virtual_pipeline_stage>(
               "--num-layers-per-virtual-pipeline-stage", 1, "Layers of a stage, which say how many a rank has")
               .from("all of the rank's"),
+          choice<&Job::parallel, &Parallel::pipeline, &Pipeline::pipeline_split>(
+              "--pipeline-split",
+              "Layers of the stages without the flags below: equal numbers, or auto: by planned steps"),
           text<&Job::parallel, &Parallel::pipeline, &Pipeline::num_layer_list>("--num-layer-list", "N,N,...",
                                                                                "Layers of each rank of the pipeline"),
           text<&Job::parallel, &Parallel::pipeline, &Pipeline::pipeline_model_parallel_layout>(

@@ -35,8 +35,11 @@ Degrees without_data(Degrees degrees) {
 }
 
 std::string batch_reason(const ChoicePlans& plans, const PlanChoice& choice) {
-  const int ranks = choice.world / (choice.config.context_ranks() * choice.config.tensor_parallel_size);
+  const int ranks = choice.world / choice.stages / (choice.config.context_ranks() * choice.config.tensor_parallel_size);
   const auto& size = plans.options().micro_batch_size;
+  if (choice.stages != plans.base().stages) {
+    return fmt::format("{} groups of devices have no {} micro-batches each, as many as stages", ranks, choice.stages);
+  }
   return fmt::format("{} groups of devices cannot share out --global-batch-size {}{}", ranks,
                      plans.options().global_batch_size.value_or(0),
                      size ? fmt::format(" in micro-batches of {}", *size) : "");
@@ -65,6 +68,7 @@ std::string reason_of(const std::string& message) {
 
 PlanChoice with_degrees(const ChoicePlans& plans, const Degrees& degrees, int sharding_size) {
   PlanChoice choice = plans.base();
+  choice.stages = degrees.pp;
   Fsdp2Config& config = choice.config;
   const bool own_tp = degrees.tp == config.tensor_parallel_size;
   set(config, "tensor_parallel_size", &Fsdp2Config::tensor_parallel_size, degrees.tp);
@@ -81,11 +85,11 @@ PlanChoice with_degrees(const ChoicePlans& plans, const Degrees& degrees, int sh
   return choice;
 }
 
-DegreeLists::DegreeLists(const ChoicePlans& plans)
-    : plans_(plans), given_(without_data(degrees_of(plans.base().config, plans.base().world))) {
+DegreeLists::DegreeLists(const ChoicePlans& plans) : plans_(plans), given_(without_data(degrees_of(plans.base()))) {
   const train::ParallelOptions& flags = plans.arguments().parallel;
   const bool context = flags.context_parallel_size > 0;
-  axes_ = {{&Degrees::tp, flags.tensor_model_parallel_size > 0, {}, {}},
+  axes_ = {{&Degrees::pp, given_.pp > 1 || !plans.options().global_batch_size, {}, {}},
+           {&Degrees::tp, flags.tensor_model_parallel_size > 0, {}, {}},
            {&Degrees::ulysses, context, {}, {}},
            {&Degrees::ring, context, {}, {}},
            {&Degrees::ep, flags.expert_model_parallel_size > 0, {}, {}}};
@@ -95,7 +99,8 @@ DegreeLists::DegreeLists(const ChoicePlans& plans)
 // Each by itself, beside degrees that flags give.
 void DegreeLists::check_degrees(Axis& axis, int together, std::vector<Pruned>& pruned) {
   if (axis.is_fixed) return;
-  for (const int degree : divisors(std::min(together, plans_.base().world))) {
+  const int world = plans_.base().world;
+  for (const int degree : divisors(axis.degree == &Degrees::pp ? world : std::min(together, world))) {
     if (std::ranges::find(axis.checked, degree) != axis.checked.end()) continue;
     axis.checked.push_back(degree);
     Degrees alone;
@@ -113,10 +118,10 @@ void DegreeLists::check_degrees(Axis& axis, int together, std::vector<Pruned>& p
 void DegreeLists::add_meshes(const Degrees& degrees, std::vector<Pruned>& pruned, std::vector<PlanChoice>& meshes) {
   if (std::ranges::find(seen_, degrees) != seen_.end()) return;
   seen_.push_back(degrees);
-  const int world = plans_.base().world;
+  const int ranks = plans_.base().world / degrees.pp;
   std::vector<int> sizes{Fsdp2Config::kAllRanks};
   const auto node = static_cast<int>(plans_.profile().devices_per_node());
-  if (node < world && world % node == 0 && node % degrees.tp == 0) sizes.push_back(node / degrees.tp);
+  if (node < ranks && ranks % node == 0 && node % degrees.tp == 0) sizes.push_back(node / degrees.tp);
   for (const int size : sizes) {
     PlanChoice choice = with_degrees(plans_, degrees, size);
     try {
@@ -137,7 +142,7 @@ void DegreeLists::add_meshes(const Degrees& degrees, std::vector<Pruned>& pruned
 bool DegreeLists::is_within(const Degrees& degrees, int together) const {
   int fixed = 1, all = 1;
   for (const Axis& axis : axes_) {
-    if (axis.degree == &Degrees::ep) continue;
+    if (axis.degree == &Degrees::ep || axis.degree == &Degrees::pp) continue;
     all *= degrees.*axis.degree;
     if (axis.is_fixed) fixed *= degrees.*axis.degree;
   }
@@ -146,14 +151,18 @@ bool DegreeLists::is_within(const Degrees& degrees, int together) const {
 }
 
 std::vector<PlanChoice> DegreeLists::meshes(int together, std::vector<Pruned>& pruned) {
+  const bool has_stages = given_.pp > 1 || plans_.options().global_batch_size || plans_.base().world == 1;
+  if (seen_.empty() && !has_stages) count(pruned, "stages need several micro-batches, which --global-batch-size gives");
   for (Axis& axis : axes_) check_degrees(axis, together, pruned);
   std::vector<PlanChoice> meshes;
-  for (const int tp : axes_[0].possible) {
-    for (const int ulysses : axes_[1].possible) {
-      for (const int ring : axes_[2].possible) {
-        for (const int ep : axes_[3].possible) {
-          const Degrees degrees{.tp = tp, .ulysses = ulysses, .ring = ring, .ep = ep};
-          if (is_within(degrees, together)) add_meshes(degrees, pruned, meshes);
+  for (const int pp : axes_[0].possible) {
+    for (const int tp : axes_[1].possible) {
+      for (const int ulysses : axes_[2].possible) {
+        for (const int ring : axes_[3].possible) {
+          for (const int ep : axes_[4].possible) {
+            const Degrees degrees{.pp = pp, .tp = tp, .ulysses = ulysses, .ring = ring, .ep = ep};
+            if (is_within(degrees, together)) add_meshes(degrees, pruned, meshes);
+          }
         }
       }
     }

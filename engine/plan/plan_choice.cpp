@@ -32,7 +32,8 @@ constexpr std::string_view kSearched[] = {"tensor_parallel_size",
 
 // Ranks of the world that read samples of their own.
 int data_ranks(const PlanChoice& choice) {
-  return std::max(1, choice.world / (choice.config.context_ranks() * choice.config.tensor_parallel_size));
+  return std::max(1,
+                  choice.world / choice.stages / (choice.config.context_ranks() * choice.config.tensor_parallel_size));
 }
 
 double ns_per_token(const StepEstimate& plan) {
@@ -48,8 +49,10 @@ bool PlanChoice::operator==(const PlanChoice& other) const {
 std::vector<FlagValue> flags_of(const PlanChoice& choice) {
   return {{"--micro-batch-size", choice.micro_batch},
           {"--world-size", choice.world},
+          {"--pipeline-model-parallel-size", choice.stages, 1},
+          {"--num-virtual-stages-per-pipeline-rank", choice.stages_per_rank, 0},
           {"--seq-length", choice.seq_length},
-          {"--loss-chunk-size", choice.loss_chunk_size}};
+          {"--loss-chunk-size", choice.loss_chunk_size, 0}};
 }
 
 std::string describe_change(const PlanChoice& choice, const PlanChoice& base) {
@@ -66,14 +69,17 @@ std::string describe_change(const PlanChoice& choice, const PlanChoice& base) {
   return changes.empty() ? "as given" : fmt::to_string(fmt::join(changes, ", "));
 }
 
-Degrees degrees_of(const sharding::Fsdp2Config& config, int world) {
-  const sharding::WorldLayout layout = sharding::validate_against_world(config, world);
-  Degrees degrees{.tp = layout.tensor,
+Degrees degrees_of(const PlanChoice& choice) {
+  const sharding::Fsdp2Config& config = choice.config;
+  const int ranks = choice.world / choice.stages;  // of a stage
+  const sharding::WorldLayout layout = sharding::validate_against_world(config, ranks);
+  Degrees degrees{.pp = choice.stages,
+                  .tp = layout.tensor,
                   .ulysses = config.ulysses_parallel_size,
                   .ring = config.ring_attention_size,
                   .ep = config.expert_parallel_size};
   degrees.dp_shard = std::max(1, layout.shard / config.context_ranks());
-  degrees.dp_replicate = std::max(1, world / (degrees.together() * degrees.dp_shard));
+  degrees.dp_replicate = std::max(1, ranks / (degrees.together() * degrees.dp_shard));
   return degrees;
 }
 
@@ -82,6 +88,7 @@ std::string to_text(const Degrees& degrees) {
   const auto add = [&](const char* axis, int degree) {
     if (degree > 1) factors.push_back(fmt::format("{} {}", axis, degree));
   };
+  add("pp", degrees.pp);
   add("tp", degrees.tp);
   add("ulysses", degrees.ulysses);
   add("ring", degrees.ring);
@@ -99,6 +106,8 @@ ChoicePlans::ChoicePlans(const train::TrainSections& arguments, const train::Pre
       options_(options),
       has_file_(arguments.parallel.use_torch_fsdp2) {
   base_.world = arguments.launch.ranks;
+  base_.stages = arguments.parallel.pipeline.pipeline_model_parallel_size;
+  base_.stages_per_rank = arguments.parallel.pipeline.num_virtual_stages_per_pipeline_rank;
   base_.micro_batch = arguments.schedule.micro_batch_size;
   base_.seq_length = arguments.data.seq_length;
   base_.loss_chunk_size = arguments.objective.loss_chunk_size;
@@ -122,6 +131,8 @@ int ChoicePlans::micro_batches(const PlanChoice& choice) const {
 train::TrainSections ChoicePlans::arguments_of(const PlanChoice& choice, int micro_batches) const {
   train::TrainSections arguments = arguments_;
   arguments.launch.ranks = choice.world;
+  arguments.parallel.pipeline.pipeline_model_parallel_size = choice.stages;
+  arguments.parallel.pipeline.num_virtual_stages_per_pipeline_rank = choice.stages_per_rank;
   arguments.schedule.micro_batch_size = choice.micro_batch;
   arguments.data.seq_length = choice.seq_length;
   arguments.objective.loss_chunk_size = choice.loss_chunk_size;
@@ -154,12 +165,13 @@ Candidate ChoicePlans::candidate(const PlanChoice& choice, StepEstimate plan) co
 }
 
 void ChoicePlans::check(const PlanChoice& choice) const {
-  train::read_inputs(arguments_of(choice, 1), callbacks_, edit_of(choice));
+  train::read_inputs(arguments_of(choice, choice.stages), callbacks_, edit_of(choice));
 }
 
 bool ChoicePlans::shares_out_batch(const PlanChoice& choice) const {
-  return !options_.global_batch_size ||
-         *options_.global_batch_size % (std::int64_t{data_ranks(choice)} * choice.micro_batch) == 0;
+  if (!options_.global_batch_size) return choice.stages == base_.stages;
+  return *options_.global_batch_size % (std::int64_t{data_ranks(choice)} * choice.micro_batch) == 0 &&
+         (choice.stages == base_.stages || micro_batches(choice) >= choice.stages);
 }
 
 std::vector<int> ChoicePlans::micro_batch_sizes(PlanChoice choice) const {

@@ -21,6 +21,8 @@ namespace loom::plan {
 // One configuration of the search: the keys of the file, and flags of the command line.
 struct PlanChoice {
   int world = 1;
+  int stages = 1;           // ranks of a pipeline
+  int stages_per_rank = 0;  // of it; 0: as the flags say
   int micro_batch = 1;
   int seq_length = 1;
   std::int64_t loss_chunk_size = 0;
@@ -31,6 +33,7 @@ struct PlanChoice {
 struct FlagValue {
   std::string_view flag;
   std::int64_t value = 0;
+  std::int64_t without = -1;  // what holds where the flag is not given
 
   bool operator==(const FlagValue&) const = default;
 };
@@ -39,9 +42,10 @@ std::vector<FlagValue> flags_of(const PlanChoice& choice);
 // "sharding_size: auto, recompute_modules: [model.layers.{*}]": the keys in which `choice` differs from `base`.
 std::string describe_change(const PlanChoice& choice, const PlanChoice& base);
 
-// The degrees of parallelism of a configuration on a world. tp x ulysses x ring x dp_shard x dp_replicate = world, but
-// for more context ranks than sharding_size; ep divides the world.
+// The degrees of parallelism of a configuration on a world. pp x tp x ulysses x ring x dp_shard x dp_replicate = world,
+// but for more context ranks than sharding_size; ep divides the ranks of a stage.
 struct Degrees {
+  int pp = 1;
   int tp = 1;
   int ulysses = 1;
   int ring = 1;
@@ -53,9 +57,9 @@ struct Degrees {
   int together() const { return tp * ulysses * ring; }
   bool operator==(const Degrees&) const = default;
 };
-// ConfigError if a size of `config` does not fit the world.
-Degrees degrees_of(const sharding::Fsdp2Config& config, int world);
-// "tp 8 x dp_shard 32": dp_shard, and what is above 1.
+// ConfigError if a size of the configuration does not fit the world.
+Degrees degrees_of(const PlanChoice& choice);
+// "pp 4 x tp 8 x dp_shard 8": dp_shard, and what is above 1.
 std::string to_text(const Degrees& degrees);
 
 // Values that the user has fixed for the search. Nothing: the search may change them.
@@ -99,7 +103,8 @@ class ChoicePlans {
 
   // Micro-batches of a step.
   int micro_batches(const PlanChoice& choice) const;
-  // Whether `choice` divides the global batch, if one is given.
+  // Whether `choice` divides the global batch, if one is given. A pipeline other than the user's needs one, of as many
+  // micro-batches as it has stages.
   bool shares_out_batch(const PlanChoice& choice) const;
   // The micro-batch sizes with which it does, ascending, up to 2^16.
   std::vector<int> micro_batch_sizes(PlanChoice choice) const;

@@ -96,8 +96,13 @@ std::int64_t exposed_ns(const TimeEstimate& time, const std::string& axis) {
 }
 
 ordered_json degrees_json(const Degrees& degrees) {
-  return {{"tp", degrees.tp}, {"ulysses", degrees.ulysses},   {"ring", degrees.ring},
-          {"ep", degrees.ep}, {"dp_shard", degrees.dp_shard}, {"dp_replicate", degrees.dp_replicate}};
+  return {{"pp", degrees.pp},
+          {"tp", degrees.tp},
+          {"ulysses", degrees.ulysses},
+          {"ring", degrees.ring},
+          {"ep", degrees.ep},
+          {"dp_shard", degrees.dp_shard},
+          {"dp_replicate", degrees.dp_replicate}};
 }
 
 ordered_json best_json(const BestMesh& best, const StepEstimate& plan) {
@@ -186,7 +191,7 @@ ordered_json to_json(const Sweep& sweep) {
     row["row"] = json["sweep"].size();
     row["pareto"] = std::ranges::binary_search(sweep.pareto, json["sweep"].size());
     row["change"] = candidate.change;
-    row["degrees"] = degrees_json(degrees_of(candidate.choice.config, candidate.choice.world));
+    row["degrees"] = degrees_json(degrees_of(candidate.choice));
     json["sweep"].push_back(std::move(row));
   }
   json["best"] = ordered_json::array();

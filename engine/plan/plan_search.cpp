@@ -48,7 +48,7 @@ std::vector<int> micro_batch_sizes(const ChoicePlans& plans) {
   const PlanChoice& base = plans.base();
   std::vector<int> sizes = plans.micro_batch_sizes(base);
   if (!sizes.empty()) return sizes;
-  const int unit = base.world / (base.config.context_ranks() * base.config.tensor_parallel_size);
+  const int unit = base.world / base.stages / (base.config.context_ranks() * base.config.tensor_parallel_size);
   config_error("--global-batch-size is {}, which {} {} cannot share out; use a multiple of {}",
                plans.options().global_batch_size.value_or(0), unit,
                unit == base.world ? "devices" : "groups of devices", unit);
@@ -145,7 +145,8 @@ std::vector<int> PlanSearch::worlds() const {
   const auto node = static_cast<int>(plans_.profile().devices_per_node());
   std::vector<int> worlds;
   for (int world = 1; world <= kLargestWorld; world += world < node ? 1 : node) {
-    const bool possible = !plans_.has_file() || fits_layout(base.config, world);
+    const bool possible =
+        world % base.stages == 0 && (!plans_.has_file() || fits_layout(base.config, world / base.stages));
     PlanChoice choice = base;
     choice.world = world;
     if (possible && plans_.shares_out_batch(choice)) worlds.push_back(world);

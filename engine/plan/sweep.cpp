@@ -25,7 +25,7 @@ using sharding::Fsdp2Config;
 constexpr std::size_t kBest = 3;           // meshes that are searched, and configurations that are refined
 constexpr std::size_t kRefinedSizes = 64;  // micro-batches of one of these
 constexpr std::size_t kWhole = 10;         // steps of many micro-batches that are planned whole
-constexpr int kSurveyed = 1;               // micro-batches of a step in the survey
+constexpr int kSurveyed = 1;               // micro-batches of a step in the survey, for each stage
 constexpr int kSearched = 2;               // and in the search
 constexpr double kPrecision = 0.125;       // of the most sequences in the search
 constexpr double kDoubled = 1;             // the same: 1, 2, 4, ... alone
@@ -67,11 +67,14 @@ std::int64_t optimizer_ns(const StepEstimate& plan) {
   return found == plan.time.phases.end() ? 0 : found->compute_ns;
 }
 
-// All micro-batches take as long as those that were planned.
-double ns_per_token(const StepEstimate& plan, int micro_batches) {
+// All micro-batches take as long as those that were planned. A step of a pipeline takes the time of stages - 1 more,
+// shared out among the stages of a rank.
+double ns_per_token(const StepEstimate& plan, const PlanChoice& choice, int micro_batches) {
   const auto optimizer = static_cast<double>(optimizer_ns(plan));
   const double part = static_cast<double>(plan.micro_batches) / micro_batches;
-  const double step = optimizer + (static_cast<double>(plan.time.step_ns) - optimizer) / part;
+  const double bubble = static_cast<double>(choice.stages - 1) / std::max(1, choice.stages_per_rank);
+  const double longer = (micro_batches + bubble) / (static_cast<double>(plan.micro_batches) + bubble);
+  const double step = optimizer + (static_cast<double>(plan.time.step_ns) - optimizer) * longer;
   return step * part / static_cast<double>(plan.throughput.tokens);
 }
 
@@ -104,7 +107,7 @@ class Sweeper {
 
  private:
   int world() const { return plans_.base().world; }
-  Degrees degrees(const PlanChoice& choice) const { return degrees_of(choice.config, choice.world); }
+  Degrees degrees(const PlanChoice& choice) const { return degrees_of(choice); }
 
   // A mesh of the survey: all but dp_*.
   struct Mesh {
@@ -113,16 +116,17 @@ class Sweeper {
   };
 
   // False where it does not fit.
-  bool try_size(Combination& combination, std::size_t i, int micro_batches) const {
+  bool try_size(Combination& combination, std::size_t i, int micro_batches_of_stage) const {
     const auto [known, is_new] = combination.tried.try_emplace(i, true);
     if (!is_new) return known->second;
     PlanChoice choice = combination.choice;
     choice.micro_batch = combination.sizes[i];
     const int all = plans_.micro_batches(choice);
+    const int micro_batches = micro_batches_of_stage * choice.stages;
     auto plan = plans_.try_plan(choice, micro_batches);
     if (!plan) return known->second = false;
     plan->runs.clear();  // hundreds of recordings would not be small
-    const double ns = ns_per_token(*plan, all);
+    const double ns = ns_per_token(*plan, choice, all);
     combination.rows.push_back({std::move(choice), std::move(*plan), ns, all <= micro_batches});
     return true;
   }
@@ -166,12 +170,46 @@ class Sweeper {
   void survey() {
     const auto node = std::max(1, static_cast<int>(plans_.profile().devices_per_node()));
     for (result_.together = std::min(node, world());; result_.together = std::min(2 * result_.together, world())) {
-      const std::vector<PlanChoice> meshes = degrees_.meshes(result_.together, result_.pruned);
-      std::vector<Combination> combinations(meshes.size());
-      on_all_cores(meshes.size(), [&](std::size_t i) { combinations[i] = surveyed(meshes[i]); });
-      for (Combination& combination : combinations) count_mesh(combination);
+      std::vector<PlanChoice> meshes = degrees_.meshes(result_.together, result_.pruned);
+      while (!meshes.empty()) survey(taken_stages(meshes));
       if (result_.meshes_that_fit > 0 || result_.together == world()) return;
     }
+  }
+
+  void survey(const std::vector<PlanChoice>& meshes) {
+    std::vector<Combination> combinations(meshes.size());
+    on_all_cores(meshes.size(), [&](std::size_t i) { combinations[i] = surveyed(meshes[i]); });
+    for (Combination& combination : combinations) count_mesh(combination);
+  }
+
+  // Takes the meshes with the fewest stages out, but for those that gained nothing from fewer more stages.
+  std::vector<PlanChoice> taken_stages(std::vector<PlanChoice>& meshes) {
+    const int stages = std::ranges::min(meshes, {}, &PlanChoice::stages).stages;
+    std::vector<PlanChoice> taken;
+    std::erase_if(meshes, [&](const PlanChoice& mesh) {
+      if (mesh.stages != stages) return false;
+      if (mesh.stages == plans_.base().stages || may_gain(mesh)) {
+        taken.push_back(mesh);
+      } else {
+        count(result_.pruned, "more stages gained nothing over fewer with the same other degrees");
+      }
+      return true;
+    });
+    return taken;
+  }
+
+  // Of the meshes surveyed with fewer stages and its other degrees, that with the most was the fastest, or none fits.
+  bool may_gain(const PlanChoice& mesh) const {
+    Degrees others = degrees(mesh);
+    std::optional<Mesh> most, fastest;
+    for (const Mesh& known : meshes_) {
+      others.pp = known.degrees.pp;
+      others.dp_shard = others.dp_replicate = 1;
+      if (!(known.degrees == others)) continue;
+      if (!most || known.degrees.pp > most->degrees.pp) most = known;
+      if (!fastest || known.ns_per_token < fastest->ns_per_token) fastest = known;
+    }
+    return !most || most->degrees.pp == fastest->degrees.pp;
   }
 
   void count_mesh(Combination& combination) {
@@ -238,7 +276,8 @@ class Sweeper {
   // Ranks that shard within a node; -1: no fewer than all.
   int node_size(const Degrees& mesh) const {
     const auto node = static_cast<int>(plans_.profile().devices_per_node());
-    return node < world() && world() % node == 0 && node % mesh.tp == 0 ? node / mesh.tp : -1;
+    const int ranks = world() / mesh.pp;  // of a stage
+    return node < ranks && ranks % node == 0 && node % mesh.tp == 0 ? node / mesh.tp : -1;
   }
 
   // Of each mesh the fastest combination. Sorts `searched`; the pointers hold until it changes.
@@ -258,7 +297,11 @@ class Sweeper {
 
   // Of each mesh the best configuration with other sharding sizes; of the best by then with other recompute, and so on.
   void vary(std::vector<Combination>& searched) {
-    std::vector<Combination> of_sharding, of_recompute, of_loss, of_accumulation, of_prefetch;
+    std::vector<Combination> of_stages, of_sharding, of_recompute, of_loss, of_accumulation, of_prefetch;
+    for (const Combination* best : best_of_meshes(searched)) {
+      add_variants(pipeline_variants(plans_, best->choice), of_stages);
+    }
+    join(of_stages, searched, kPrecision);
     for (const Combination* best : best_of_meshes(searched)) {
       add_variants(sharding_variants(plans_, best->choice), of_sharding);
     }
@@ -398,7 +441,7 @@ class Sweeper {
       fits[n] = plan ? 1 : 0;
       if (!plan) return;
       plan->runs.clear();
-      row.ns_per_token = ns_per_token(*plan, static_cast<int>(plan->micro_batches));
+      row.ns_per_token = ns_per_token(*plan, row.choice, static_cast<int>(plan->micro_batches));
       row.plan = std::move(*plan);
       row.whole = true;
     });

@@ -1,7 +1,10 @@
 // sweep: the fastest configuration of a world: degrees of parallelism, keys of the file, micro-batches.
 //
-// Degrees   tp, ulysses, ring and ep; dp_shard x dp_replicate is the rest. A degree that a flag gives stays; one of the
-//           file is tried, and others.
+// Degrees   pp, tp, ulysses, ring and ep; dp_shard x dp_replicate is the rest. A degree that a flag gives stays; one of
+//           the file is tried, and others.
+// Stages    of a pipeline may be on any nodes, and a step has as many micro-batches at least. Numbers of stages are tried
+//           in ascending order, with the same other degrees while the most by then is the fastest, or none fits. Of the
+//           best meshes 2 and 4 stages a rank are tried too.
 // Nodes     tp x ulysses x ring neighbours share the tokens of a sequence, ep neighbours the experts: their links
 //           decide over the step. Both products divide the devices of a node (so that no group crosses nodes) where
 //           anything of these fits; else twice as many devices, and so on. dp_shard and dp_replicate may cross nodes.
@@ -21,7 +24,8 @@
 //           the best by now, the loss in chunks. With 1, 2, 4, ... sequences. Elsewhere these are counted as pruned.
 // Pareto    rows that no other row beats: none has as little memory (peak reserved) and is faster, and none is as
 //           fast with less.
-// Batches   as in plan_choice.h. Steps of many micro-batches are compared by few; the ten best are then planned whole.
+// Batches   as in plan_choice.h. Steps of many micro-batches are compared by few, of a pipeline by as many for each
+//           stage; the ten best are then planned whole.
 // Sequence  parallelism is on with each tp that is not the file's own and that divides a rank's tokens.
 // Errors    ConfigError of the configuration as given, and where there is no file.
 // Threads   plans run on all cores; the result does not depend on their number.

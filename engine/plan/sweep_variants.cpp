@@ -16,11 +16,12 @@ constexpr int kChunksAtLeast = 4;  // of a sequence
 
 std::vector<PlanChoice> sharding_variants(const ChoicePlans& plans, const PlanChoice& choice) {
   std::vector<PlanChoice> variants;
-  const int node = std::min(static_cast<int>(plans.profile().devices_per_node()), choice.world);
+  const int of_stage = choice.world / choice.stages;
+  const int node = std::min(static_cast<int>(plans.profile().devices_per_node()), of_stage);
   const int tp = choice.config.tensor_parallel_size;
-  for (int ranks = tp; ranks < choice.world; ++ranks) {
+  for (int ranks = tp; ranks < of_stage; ++ranks) {
     const bool is_shared = ranks < node ? node % ranks == 0 : ranks % node == 0 && ranks > node;
-    if (!is_shared || choice.world % ranks != 0 || ranks % tp != 0) continue;
+    if (!is_shared || of_stage % ranks != 0 || ranks % tp != 0) continue;
     const int shard = ranks / tp, context = choice.config.context_ranks();
     if (shard % context != 0 && context % shard != 0) continue;
     variants.push_back(choice);
@@ -47,8 +48,20 @@ std::vector<PlanChoice> recompute_variants(const ChoicePlans& plans, const PlanC
   return variants;
 }
 
+std::vector<PlanChoice> pipeline_variants(const ChoicePlans& plans, const PlanChoice& choice) {
+  const bool is_given =
+      !plans.arguments().parallel.pipeline.pipeline_parallel_schedule.empty() || plans.base().stages_per_rank > 0;
+  if (choice.stages == 1 || is_given) return {};
+  std::vector<PlanChoice> variants;
+  for (const int stages : {2, 4}) {
+    variants.push_back(choice);
+    variants.back().stages_per_rank = stages;
+  }
+  return variants;
+}
+
 std::vector<PlanChoice> accumulation_variants(const ChoicePlans& plans, const PlanChoice& choice) {
-  if (plans.micro_batches(choice) == 1) return {};
+  if (plans.micro_batches(choice) == 1 || choice.stages > 1) return {};  // stages are reduced once
   PlanChoice gathered_once = choice, reduced_once = choice;
   gathered_once.config.reshard_after_forward = false;
   gathered_once.config.root_reshard_after_forward = std::nullopt;

@@ -14,8 +14,11 @@ std::vector<PlanChoice> sharding_variants(const ChoicePlans& plans, const PlanCh
 // of every 2nd, 3rd and 4th module, and of all with their inputs on the host. Empty where flags say what is recomputed.
 std::vector<PlanChoice> recompute_variants(const ChoicePlans& plans, const PlanChoice& choice);
 
+// A pipeline with 2 and 4 stages a rank. Empty without one, and where flags say its schedule or stages.
+std::vector<PlanChoice> pipeline_variants(const ChoicePlans& plans, const PlanChoice& choice);
+
 // Steps of several micro-batches: parameters gathered once a step, gradients reduced once a step, and both. Empty for
-// one micro-batch.
+// one micro-batch, and for pipelines.
 std::vector<PlanChoice> accumulation_variants(const ChoicePlans& plans, const PlanChoice& choice);
 
 // The loss in chunks. Empty where flags say how, or where the loss has none.

@@ -1371,9 +1371,11 @@ INSTANTIATE_TEST_SUITE_P(
             "recomputed and swapped; remove one of them"},
         Bad{with_model_and_data({"--stage", "prm", "--loss-chunk-size", "4"}),
             "--loss-chunk-size is 4, which is for the loss of next tokens, and --stage is prm; remove it"},
-        Bad{with_model_and_data({"--use-distributed-optimizer"}),
-            "--use-distributed-optimizer does not go with FSDP2, which shards the optimizer state with the parameters; "
-            "remove it"},
+        Bad{with_model_and_data({"--use-torch-fsdp2", "--fsdp2-config-path", "full_shard",
+                                 "--use-distributed-optimizer"}),
+            "--use-distributed-optimizer does not go with a file of --use-torch-fsdp2, which says itself how the "
+            "optimizer's state is shared out; remove it, and write reshard_after_forward: false, "
+            "reshard_after_backward: false and sync_each_batch: false into the file for what it does"},
         Bad{with_model_and_data({"--gradient-accumulation-fusion"}),
             "--gradient-accumulation-fusion does not go with FSDP2, which reduces the gradients itself; remove it or "
             "write --no-gradient-accumulation-fusion"},

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "engine/cli/hub_callbacks.h"
+#include "engine/plan/pipeline_split.h"
 #include "engine/plan/plan_output.h"
 #include "engine/plan/plan_trace.h"
 #include "engine/train/pipeline/streams.h"
@@ -219,6 +220,58 @@ TEST(PipelinePlan, SaysWhatEachRankHoldsNeedsAndWaitsFor) {
   for (const char* part : {"rank 0: virtual time on", "rank 2: virtual time on", "receive_previous"}) {
     EXPECT_TRUE(trace.find(part) != std::string::npos) << part;
   }
+}
+
+// A vocabulary that costs as much as layers: the stage of the output layer gets fewer.
+TEST(PipelineSplitByCost, GivesTheSlowStagesFewerLayers) {
+  train::TrainSections a = pipelined(2);
+  a.model.model_config = test::write_file(
+      test::fresh_folder() / "model.yaml",
+      "model_type: llama\nvocab_size: 262144\nhidden_size: 1024\nintermediate_size: 4096\nnum_hidden_layers: 16\n"
+      "num_attention_heads: 16\nnum_key_value_heads: 16\nmax_position_embeddings: 4096\nrms_norm_eps: 1.0e-6\n"
+      "tie_word_embeddings: false\n");
+  a.data.seq_length = 2048;
+  a.schedule.global_batch_size = 16;
+  a.data.held_out_fraction = 0;
+  const train::PretrainCallbacks calls = cli::hub_callbacks(a);
+  EXPECT_FALSE(choose_split(a, calls, profile())) << "not asked for";
+  a.parallel.pipeline.pipeline_split = train::PipelineSplit::kAuto;
+  const ChosenSplit split = choose_split(a, calls, profile()).value();
+  const TriedSplit& chosen = split.tried[split.chosen];
+  const TriedSplit& equal = split.tried.front();
+  EXPECT_THAT(equal.layers, ::testing::ElementsAre(8, 8));
+  EXPECT_GT(chosen.layers.front(), chosen.layers.back());
+  EXPECT_LT(chosen.step_ns, equal.step_ns);
+  apply(split, a.parallel.pipeline);
+  const StepEstimate plan = estimate_step(a, calls, profile());
+  EXPECT_LT(plan.pipeline->ranks[0].compute_ns, 5 * plan.pipeline->ranks[1].compute_ns / 4);
+  EXPECT_LT(plan.pipeline->ranks[1].compute_ns, 5 * plan.pipeline->ranks[0].compute_ns / 4);
+  EXPECT_THAT(to_text(split), HasSubstr("   8,8: step "));
+}
+
+TEST(PipelineSplitByCost, KeepsWithinMemory) {
+  train::TrainSections a = pipelined(2);
+  a.parallel.pipeline.pipeline_split = train::PipelineSplit::kAuto;
+  const train::PretrainCallbacks calls = cli::hub_callbacks(a);
+  const ChosenSplit roomy = choose_split(a, calls, profile()).value();
+  for (const TriedSplit& tried : roomy.tried) EXPECT_TRUE(tried.fits);
+  const ChosenSplit tight = choose_split(a, calls, profile(32 * kMiB)).value();
+  for (const TriedSplit& tried : tight.tried) {
+    EXPECT_FALSE(tried.fits);
+    EXPECT_GE(tried.peak_reserved_bytes, tight.tried[tight.chosen].peak_reserved_bytes);
+  }
+}
+
+TEST(PipelineSplitByCost, RefusesASecondWord) {
+  train::TrainSections a = pipelined(2);
+  a.parallel.pipeline.pipeline_split = train::PipelineSplit::kAuto;
+  a.parallel.pipeline.num_layer_list = "3,5";
+  const auto said = [&] {
+    return test::message_of<ConfigError>([&] { choose_split(a, cli::hub_callbacks(a), profile()); });
+  };
+  EXPECT_EQ(said(), "--pipeline-split auto and --num-layer-list both say which layers a stage has; remove one of them");
+  a.parallel.pipeline = {.pipeline_split = train::PipelineSplit::kAuto};
+  EXPECT_EQ(said(), "--pipeline-split is auto, and --pipeline-model-parallel-size is 1; give 2 or more, or remove it");
 }
 
 TEST(PipelinePlan, SaysOnWhichRankMemoryEnds) {

@@ -153,7 +153,7 @@ TEST(Sweep, IsNotBeatenByAMicroBatchTriedByHand) {
   const std::vector<Candidate> sweep = PlanSearch(a, calls, small).sweep().fitting;
   ASSERT_FALSE(sweep.empty());
   const PlanChoice& best = sweep.front().choice;
-  const Degrees degrees = degrees_of(best.config, kRanks);
+  const Degrees degrees = degrees_of(best);
   std::vector<int> fitting;
   for (int size = 1;; ++size) {
     train::TrainSections by_hand = a;
@@ -186,7 +186,7 @@ TEST(Sweep, KeepsTheBatchesThatAreGiven) {
   std::set<std::int64_t> micro_batches;
   for (const auto& c :
        PlanSearch(a, calls, device, {.global_batch_size = a.schedule.global_batch_size}).sweep().fitting) {
-    const Degrees degrees = degrees_of(c.choice.config, kRanks);
+    const Degrees degrees = degrees_of(c.choice);
     EXPECT_EQ(c.plan.micro_batch * c.plan.micro_batches * degrees.dp_shard * degrees.dp_replicate, kRanks * 12);
     micro_batches.insert(c.plan.micro_batch);
   }

@@ -72,7 +72,7 @@ Sweep sweep_of(const train::TrainSections& a, const virtual_time::HardwareProfil
 std::vector<std::string> meshes_of(const Sweep& sweep) {
   std::vector<std::string> meshes;
   for (const Candidate& c : sweep.fitting) {
-    const std::string mesh = to_text(degrees_of(c.choice.config, c.choice.world));
+    const std::string mesh = to_text(degrees_of(c.choice));
     if (std::ranges::find(meshes, mesh) == meshes.end()) meshes.push_back(mesh);
   }
   return meshes;
@@ -99,6 +99,7 @@ TEST(Sweep, TriesEachMeshThatModelAndWorldCanHaveAndCountsTheOthers) {
   EXPECT_THAT(sweep.pruned,
               UnorderedElementsAre(
                   Pruned{"2 ranks cannot share 'model.layers.0.self_attn.k_proj', which has 3 heads", 1},
+                  Pruned{"stages need several micro-batches, which --global-batch-size gives", 1},
                   Pruned{"ulysses_parallel_size is 2, but 'model.layers.0.self_attn' has 3 key/value heads", 1},
                   Pruned{"moe_modules: 'model.layers.{*}.mlp.experts' matches nothing: there is no "
                          "'model.layers.0.mlp.experts' in the model",
@@ -131,7 +132,8 @@ TEST(Sweep, LeavesOutTensorParallelismOfAFamilyWithoutAPlan) {
               ::testing::Contains(Pruned{"InternVLForConditionalGeneration has no plan of tensor parallelism", 2}));
 }
 
-// 4 data ranks share out no batch of 2; 2 and 1 do. Meshes of 4 devices with tp x ulysses x ring = 1, 2, 4: 1, 3, 6.
+// 4 data ranks share out no batch of 2; 2 and 1 do. Meshes of 4 devices with tp x ulysses x ring = 1, 2, 4: 1, 3, 6; and
+// of 2 stages of 2 devices, where one device has both micro-batches, 3.
 TEST(Sweep, LeavesOutMeshesThatDoNotShareOutTheGlobalBatch) {
   train::TrainSections a = job(llama(4, 4), 4);
   a.schedule.global_batch_size = 2;
@@ -139,8 +141,28 @@ TEST(Sweep, LeavesOutMeshesThatDoNotShareOutTheGlobalBatch) {
   EXPECT_THAT(sweep.pruned, ::testing::Contains(Pruned{"4 groups of devices cannot share out --global-batch-size 2 in "
                                                        "micro-batches of 1",
                                                        1}));
-  EXPECT_EQ(sweep.meshes, 3 + 6);
+  EXPECT_EQ(sweep.meshes, 3 + 6 + 3);
   for (const Candidate& c : sweep.fitting) EXPECT_EQ(c.plan.throughput.tokens, 2 * 24) << c.change;
+}
+
+// Two layers make two stages at most; four micro-batches of two data ranks are enough for them.
+TEST(Sweep, TriesStages) {
+  train::TrainSections a = job(llama(4, 4), 4);
+  a.schedule.global_batch_size = 8;
+  const Sweep sweep = sweep_of(a, cluster(4), {.global_batch_size = 8});
+  EXPECT_THAT(sharded_meshes_of(sweep), IsSupersetOf({"dp_shard 4", "pp 2 x dp_shard 2"}));
+  std::vector<std::string> reasons;
+  for (const Pruned& pruned : sweep.pruned) reasons.push_back(pruned.reason);
+  EXPECT_THAT(reasons, ::testing::Contains(HasSubstr("layers")));
+  for (const Candidate& c : sweep.fitting) {
+    EXPECT_EQ(c.plan.pipeline.has_value(), c.choice.stages > 1) << c.change;
+    if (c.choice.stages > 1) EXPECT_THAT(c.change, HasSubstr("--pipeline-model-parallel-size: 2"));
+  }
+  train::TrainSections given = a;
+  given.parallel.pipeline.pipeline_model_parallel_size = 2;
+  for (const std::string& mesh : meshes_of(sweep_of(given, cluster(4), {.global_batch_size = 8}))) {
+    EXPECT_THAT(mesh, ::testing::StartsWith("pp 2 x ")) << "what a flag gives stays";
+  }
 }
 
 TEST(Sweep, SharesExperts) {
@@ -184,7 +206,7 @@ TEST(Sweep, StaysWithinANodeWhereAnythingFitsThere) {
   a.data.data_path = {test::write_file(a.model.model_config->parent_path() / "text", std::string(1 << 18, 'a'))};
   const auto together = [](const Sweep& sweep) {
     std::vector<int> ranks;
-    for (const Candidate& c : sweep.fitting) ranks.push_back(degrees_of(c.choice.config, c.choice.world).together());
+    for (const Candidate& c : sweep.fitting) ranks.push_back(degrees_of(c.choice).together());
     return ranks;
   };
   const Sweep within = sweep_of(a, cluster(2));
@@ -201,6 +223,8 @@ train::TrainSections written(const train::TrainSections& from, const PlanChoice&
   a.parallel.fsdp2_config_path =
       test::write_file(from.model.model_config->parent_path() / "best.yaml", file_text(choice.config));
   a.schedule.micro_batch_size = choice.micro_batch;
+  a.parallel.pipeline.pipeline_model_parallel_size = choice.stages;
+  a.parallel.pipeline.num_virtual_stages_per_pipeline_rank = choice.stages_per_rank;
   return a;
 }
 

@@ -34,8 +34,7 @@ Words command_of(const PlanArguments& arguments, const plan::Candidate& chosen,
     words.insert(words.begin(), {"mpirun", "-n", fmt::to_string(world)});
   }
   for (const plan::FlagValue& flag : plan::flags_of(chosen.choice)) {
-    const bool is_default = flag.flag == "--loss-chunk-size" && flag.value == 0;
-    if (flag.flag != "--world-size" && !is_default) add_flag(words, flag.flag, flag.value);
+    if (flag.flag != "--world-size" && flag.value != flag.without) add_flag(words, flag.flag, flag.value);
   }
   add_flag(words, "--global-batch-size", chosen.plan.throughput.tokens / chosen.plan.seq_length);
   return words;

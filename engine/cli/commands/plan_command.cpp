@@ -20,6 +20,7 @@
 #include "engine/observe/report_page.h"
 #include "engine/observe/report_step.h"
 #include "engine/plan/expert_load.h"
+#include "engine/plan/pipeline_split.h"
 #include "engine/plan/plan_compare.h"
 #include "engine/plan/plan_output.h"
 #include "engine/plan/plan_search.h"
@@ -58,6 +59,7 @@ std::string world_text(int world, const virtual_time::HardwareProfile& profile) 
 struct Chosen {
   std::optional<plan::SmartSwap> smart_swap;
   std::optional<plan::AdaptiveChoice> adaptive;
+  std::optional<plan::ChosenSplit> split;
   std::optional<plan::WrittenConfig> written;
   std::optional<plan::WhatIfEstimate> what_if;
 };
@@ -110,6 +112,7 @@ class PlanOutput {
     nlohmann::ordered_json json = to_json(result);
     if (chosen_.smart_swap) json["smart_swap"] = plan::to_json(*chosen_.smart_swap);
     if (chosen_.adaptive) json["adaptive_recompute"] = plan::to_json(*chosen_.adaptive);
+    if (chosen_.split) json["pipeline_split"] = plan::to_json(*chosen_.split);
     if (chosen_.written) json["write_config"] = plan::to_json(*chosen_.written);
     add_what_if(json);
     if (json_only_) {
@@ -117,6 +120,7 @@ class PlanOutput {
       return;
     }
     if (chosen_.what_if) out_ << plan::to_text(*chosen_.what_if);
+    if (chosen_.split) out_ << plan::to_text(*chosen_.split) << "\n";
     out_ << to_text(result);
     if (chosen_.smart_swap) out_ << "\n" << plan::to_text(*chosen_.smart_swap);
     if (chosen_.adaptive) out_ << "\n" << plan::to_text(*chosen_.adaptive);
@@ -218,6 +222,8 @@ int run_plan(const PlanArguments& given, const train::PretrainCallbacks& callbac
   if (!given.what_if.empty()) chosen.what_if = plan::WhatIfEstimate{.scaled = given.what_if, .figures = {}};
   open_outputs(given);
   if (given.expert_load) arguments.train.parallel.expert_load = plan::read_expert_load(*given.expert_load);
+  chosen.split = plan::choose_split(arguments.train, callbacks, profile);
+  if (chosen.split) plan::apply(*chosen.split, arguments.train.parallel.pipeline);
   if (given.train.swap.smart_swap) {
     chosen.smart_swap =
         plan::choose_swaps(arguments.train, callbacks, profile, plan::swap_budget(arguments.train, callbacks, profile));

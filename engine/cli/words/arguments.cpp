@@ -8,6 +8,7 @@
 #include "engine/cli/words/completion.h"
 #include "engine/cli/words/file_words.h"
 #include "engine/cli/words/flags.h"
+#include "engine/cli/words/distributed_optimizer.h"
 #include "engine/cli/words/host_optimizer_checks.h"
 #include "engine/cli/words/optional_words.h"
 #include "engine/cli/words/refusals.h"
@@ -149,6 +150,7 @@ class TrainingFlags final : public train::ExtraArguments {
   // After the parse. ConfigError with all that is not taken.
   job::Job settled(const launch::Start& start) {
     settle_shape(values_, is_users(program_));
+    settle_distributed_optimizer(values_, is_users(program_));
     settle_replicas(values_, values_.launch.ranks > 1 || start.by_mpi() || start.by_processes());
     std::vector<std::string> parsed = unknown_flags(app_);
     for (const auto& lines :

@@ -15,8 +15,9 @@ bool has_distributed_optimizer(const job::Job& job) {
 std::vector<std::string> refused_distributed_optimizer(const job::Job& values) {
   if (!has_distributed_optimizer(values) || values.optimizer.swap_optimizer) return {};
   return {
-      "--use-distributed-optimizer does not go with FSDP2, which shards the optimizer state with the parameters; "
-      "remove it"};
+      "--use-distributed-optimizer does not go with a file of --use-torch-fsdp2, which says itself how the optimizer's "
+      "state is shared out; remove it, and write reshard_after_forward: false, reshard_after_backward: false and "
+      "sync_each_batch: false into the file for what it does"};
 }
 
 void check_host_optimizer(const Command& app, const job::Job& a) {
