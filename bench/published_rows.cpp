@@ -6,6 +6,7 @@
 #include "engine/cli/hub_callbacks.h"
 #include "engine/core/error.h"
 #include "engine/core/units.h"
+#include "engine/plan/pipeline_split.h"
 #include "engine/plan/plan_fp8.h"
 #include "engine/plan/planner.h"
 #include "engine/virtual_time/find_profile.h"
@@ -54,6 +55,8 @@ PublishedRow row_from(const Json& json) {
   row.shard = json.at("shard");
   row.tensor = json.value("tensor", 1);
   row.slices = json.value("slices", 1);
+  row.pipeline = json.value("pipeline", 1);
+  row.stages_per_rank = json.value("stages_per_rank", 1);
   row.seq = json.at("seq");
   row.micro_batch = json.at("micro_batch");
   row.micro_batches = json.at("micro_batches");
@@ -86,7 +89,9 @@ bool is_gpt2(const Json& model) { return model.at("model_type") == "gpt2"; }
 
 std::string sharding_yaml(const PublishedRow& row, const Json& source, bool gpt2) {
   // Megatron's distributed optimizer gathers and reduces once a step.
-  const bool once = source.value("distributed_optimizer", false);
+  // Stages of a pipeline are reduced once anyway.
+  const bool distributed = source.value("distributed_optimizer", false);
+  const bool once = distributed && row.pipeline == 1;
   return fmt::format(
       "sharding_size: {}\n"
       "sub_modules_to_wrap:\n  - \"{}.{{*}}\"\n"
@@ -99,7 +104,8 @@ std::string sharding_yaml(const PublishedRow& row, const Json& source, bool gpt2
       "sequence_parallel: {}\n"
       "overlap_slices: {}\n",
       row.shard, gpt2 ? "transformer.h" : "model.layers", source.at("reduce_dtype").get<std::string>(),
-      !once && source.value("reshard", true), !once, !once, row.tensor, row.tensor > 1, row.slices);
+      !distributed && source.value("reshard", true), !once, !once, row.tensor,
+      row.tensor > 1 && source.value("sequence_parallel", true), row.slices);
 }
 
 train::TrainSections arguments_of(const PublishedRows& all, const PublishedRow& row,
@@ -115,7 +121,16 @@ train::TrainSections arguments_of(const PublishedRows& all, const PublishedRow& 
   arguments.launch.ranks = row.devices;
   arguments.data.seq_length = row.seq;
   arguments.schedule.micro_batch_size = row.micro_batch;
-  arguments.schedule.global_batch_size = row.micro_batch * row.micro_batches * (row.devices / row.tensor);
+  arguments.schedule.global_batch_size =
+      row.micro_batch * row.micro_batches * (row.devices / row.tensor / row.pipeline);
+  arguments.parallel.pipeline.pipeline_model_parallel_size = row.pipeline;
+  if (row.stages_per_rank > 1) {
+    arguments.parallel.pipeline.num_virtual_stages_per_pipeline_rank = row.stages_per_rank;
+  }
+  if (model.at(is_gpt2(model) ? "n_layer" : "num_hidden_layers").get<int>() % (row.pipeline * row.stages_per_rank) !=
+      0) {
+    arguments.parallel.pipeline.pipeline_split = train::PipelineSplit::kAuto;
+  }
   arguments.kernels.set = train::KernelSet::kPytorch;
   arguments.kernels.fused.fused_swiglu = arguments.kernels.fused.fused_rotary_pos_emb = row.compiled;
   arguments.kernels.fused.fused_rmsnorm = row.compiled || source.at("fused_rmsnorm").get<bool>();
@@ -201,8 +216,12 @@ PlannedRow planned(const PublishedRow& row, const Json& model, const plan::StepE
 }  // namespace
 
 std::string PublishedRow::text() const {
-  std::string mesh = shard * tensor == devices ? "" : fmt::format(" (shards over {})", shard);
-  if (tensor > 1) mesh = fmt::format(" (shards over {}, tp {})", shard, tensor);
+  std::vector<std::string> axes;
+  if (shard * tensor != devices || tensor > 1) axes.push_back(fmt::format("shards over {}", shard));
+  if (tensor > 1) axes.push_back(fmt::format("tp {}", tensor));
+  if (pipeline > 1) axes.push_back(fmt::format("pp {}", pipeline));
+  if (stages_per_rank > 1) axes.push_back(fmt::format("{} stages a rank", stages_per_rank));
+  const std::string mesh = axes.empty() ? "" : fmt::format(" ({})", fmt::join(axes, ", "));
   const std::string fp8_text = fp8 ? fmt::format(", fp8 {}{}", *fp8, fp8_gather ? " with its gathers" : "") : "";
   return fmt::format("{} on {} {}{}, s{}, {} x {}, {}{}{}{}", model, devices, device, mesh, seq, micro_batch,
                      micro_batches, text_of(recompute), compiled ? ", compiled" : "",
@@ -227,9 +246,12 @@ PublishedRows PublishedRows::read(const std::filesystem::path& path) {
 }
 
 PlannedRow plan_row(const PublishedRows& all, const PublishedRow& row, const std::filesystem::path& folder) {
-  const train::TrainSections arguments = arguments_of(all, row, folder);
+  train::TrainSections arguments = arguments_of(all, row, folder);
   const train::PretrainCallbacks callbacks = callbacks_of(arguments, row);
   const virtual_time::HardwareProfile profile = profile_of(row, all.sources.at(row.source));
+  if (const auto split = plan::choose_split(arguments, callbacks, profile)) {
+    plan::apply(*split, arguments.parallel.pipeline);
+  }
   const Json& model = all.models.at(row.model);
   try {
     return planned(row, model, plan::estimate_step(arguments, callbacks, profile), profile);

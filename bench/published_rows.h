@@ -37,6 +37,8 @@ struct PublishedRow {
   int shard = 1;
   int tensor = 1;
   int slices = 1;
+  int pipeline = 1;         // ranks of it
+  int stages_per_rank = 1;  // of Interleaved1F1B; 1: 1F1B
   int seq = 0;
   int micro_batch = 1;
   int micro_batches = 1;

@@ -19,10 +19,10 @@ Tensor box_of(const nn::ParamSlot& slot, const nn::ShardSpec& shard, const Shape
 
 }  // namespace
 
-void cut_parameter(nn::Module& model, nn::ParamSlot& slot, const nn::ShardSpec& shard, const Shape& box) {
+void cut_parameter(const NamedSlots& slots, const nn::ParamSlot& slot, const nn::ShardSpec& shard, const Shape& box) {
   const Tensor cut = box_of(slot, shard, box);
   const void* whole = slot.value.id();
-  for (auto& [path, other] : model.named_slots()) {
+  for (const auto& [path, other] : slots) {
     if (other->value.id() != whole) continue;
     other->value = cut;
     other->shard = shard;

@@ -87,7 +87,9 @@ std::string join_path(std::string_view prefix, std::string_view name) {
   if (name.starts_with('(')) return std::string(prefix);
   if (prefix.empty()) return std::string(name);
   if (name.empty()) return std::string(prefix);
-  return fmt::format("{}.{}", prefix, name);
+  std::string path;
+  path.reserve(prefix.size() + 1 + name.size());
+  return path.append(prefix).append(1, '.').append(name);
 }
 
 Value Module::call(Args args) {

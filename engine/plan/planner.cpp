@@ -12,6 +12,7 @@
 #include "engine/observe/schedule_view.h"
 #include "engine/plan/host_memory.h"
 #include "engine/plan/load_and_save.h"
+#include "engine/plan/on_all_cores.h"
 #include "engine/plan/plan_fp8.h"
 #include "engine/plan/plan_memory.h"
 #include "engine/plan/planned_rank.h"
@@ -208,52 +209,68 @@ std::int64_t allocator_limit(const train::MemoryOptions& memory, const virtual_t
 
 // What a planned rank says before the times are known.
 struct RankPlan {
-  MemoryEstimate memory;
-  std::vector<sharding::AxisVolume> volume;
-  std::vector<SwappedModules> swapped;
-  std::vector<comm::UsedGroup> used;
+  PlannedRun run = {};
+  MemoryEstimate memory = {};
+  std::vector<sharding::AxisVolume> volume = {};
+  std::vector<SwappedModules> swapped = {};
+  std::vector<comm::UsedGroup> used = {};
   std::int64_t parameters = 0, frozen = 0;
+  virtual_time::HardwareProfile profile = {};  // that knows its layers
+  train::HiddenStates hidden = {};             // what it sends to other stages
 };
 
-// Appends the rank's run; adds its layers to the profile's.
-RankPlan plan_rank(StepEstimate& plan, const PlannedJob& job, PlannedRank& rank, int number,
-                   virtual_time::HardwareProfile& profile) {
-  plan.runs.push_back({.rank = number, .recording = rank.record()});
-  const device::Recording& recording = plan.runs.back().recording;
+// `plan`, unless null, gets the description of the job.
+RankPlan plan_rank(const PlannedJob& job, int number, const train::HiddenStates& hidden, StepEstimate* plan) {
+  PlannedRank rank(job, number, hidden);
+  RankPlan of_rank{.run = {.rank = number, .recording = rank.record(), .times = {}}};
+  const device::Recording& recording = of_rank.run.recording;
   train::Trainer& trainer = rank.trainer();
   nn::Module& model = models::sharded_module(trainer.model());
-  if (plan.runs.size() == 1) describe_job(plan, job.arguments, job.inputs, trainer, job.profile);
-  profile = with_layers(std::move(profile), model);
-  RankPlan of_rank;
+  if (plan != nullptr) describe_job(*plan, job.arguments, job.inputs, trainer, job.profile);
+  of_rank.profile = with_layers(job.profile, model);
   measure_device(of_rank.memory, rank.device(), job);
   measure_memory(of_rank.memory, recording);
   of_rank.volume = train::step_volume(trainer, job.arguments, recording);
   of_rank.swapped = swapped_modules(model, job.arguments.swap, job.inputs);
   of_rank.parameters = trainer.model().parameter_count();
   of_rank.frozen = of_rank.parameters - trained_parameters(trainer.model());
-  for (const observe::WastedPrefetch& wasted : observe::view_schedule(recording).wasted) {
-    std::string text = observe::to_text(wasted);
-    if (std::ranges::find(plan.warnings, text) == plan.warnings.end()) plan.warnings.push_back(std::move(text));
-  }
   of_rank.used = rank.used_groups(recording);
+  of_rank.hidden = rank.hidden();
   add_load_and_save(of_rank.memory, job, rank, number);
   return of_rank;
 }
 
-// One after another: each takes hidden states like those of the ranks before.
-std::vector<RankPlan> plan_ranks(StepEstimate& plan, const PlannedJob& job, virtual_time::HardwareProfile& profile) {
+// In the order of the pipeline, from the rank with the first stage on. The others get hidden states like its own.
+std::vector<RankPlan> plan_ranks(StepEstimate& plan, const PlannedJob& job) {
   const auto& pipeline = job.inputs.pipeline;
   const int places = pipeline ? static_cast<int>(pipeline->lists.size()) : 1;
-  const int first = pipeline ? static_cast<int>(pipeline->stages.front().rank) : 0;  // it has the first stage
-  std::vector<RankPlan> ranks;
-  train::HiddenStates hidden;
-  for (int i = 0; i < places; ++i) {
-    const int number = (first + i) % places * (job.arguments.launch.ranks / places);
-    PlannedRank rank(job, number, hidden);
-    ranks.push_back(plan_rank(plan, job, rank, number, profile));
-    hidden = rank.hidden();
+  const int first = pipeline ? static_cast<int>(pipeline->stages.front().rank) : 0;
+  const auto number = [&](int place) { return (first + place) % places * (job.arguments.launch.ranks / places); };
+  std::vector<RankPlan> ranks(static_cast<std::size_t>(places));
+  ranks.front() = plan_rank(job, number(0), {}, &plan);
+  on_all_cores(ranks.size() - 1, [&](std::size_t i) {
+    ranks[i + 1] = plan_rank(job, number(static_cast<int>(i) + 1), ranks.front().hidden, nullptr);
+  });
+  for (RankPlan& rank : ranks) {
+    plan.runs.push_back(std::move(rank.run));
+    for (const observe::WastedPrefetch& wasted : observe::view_schedule(plan.runs.back().recording).wasted) {
+      std::string text = observe::to_text(wasted);
+      if (std::ranges::find(plan.warnings, text) == plan.warnings.end()) plan.warnings.push_back(std::move(text));
+    }
   }
   return ranks;
+}
+
+// What the recipe of FP8 knows of the layers of all ranks.
+virtual_time::HardwareProfile profile_of(std::vector<RankPlan>& ranks) {
+  virtual_time::HardwareProfile profile = std::move(ranks.front().profile);
+  for (std::size_t i = 1; i < ranks.size() && profile.fp8; ++i) {
+    const virtual_time::Fp8Products& own = *ranks[i].profile.fp8;
+    profile.fp8->wide.insert(own.wide.begin(), own.wide.end());
+    profile.fp8->casts.insert(own.casts.begin(), own.casts.end());
+    profile.fp8->gathered.insert(own.gathered.begin(), own.gathered.end());
+  }
+  return profile;
 }
 
 PipelineEstimate describe_pipeline(const train::PipelinePlan& pipeline, const StepEstimate& plan,
@@ -277,11 +294,10 @@ PipelineEstimate describe_pipeline(const train::PipelinePlan& pipeline, const St
 
 // Fills in all but what the communicators take.
 void plan_step(StepEstimate& plan, const PlannedJob& job, std::vector<comm::UsedGroup>& used) {
-  virtual_time::HardwareProfile profile = job.profile;
-  std::vector<RankPlan> ranks = plan_ranks(plan, job, profile);
+  std::vector<RankPlan> ranks = plan_ranks(plan, job);
   const auto reserved = [](const RankPlan& rank) { return rank.memory.peak_reserved_bytes; };
   plan.shown = static_cast<std::size_t>(std::ranges::max_element(ranks, {}, reserved) - ranks.begin());
-  const virtual_time::TimeModel model(profile);
+  const virtual_time::TimeModel model(profile_of(ranks));
   resolve_times(plan, model);
   RankPlan& shown = ranks[plan.shown];
   if (job.inputs.pipeline) {

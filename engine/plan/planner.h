@@ -10,7 +10,7 @@
 //           links alone would need (device bound).
 // Errors    ConfigError for the user's files. OutOfMemoryError with phase, group and the table by category if the
 //           profile's memory is too small, HostMemoryError if its host is, unless the capacity is lifted.
-// Threads   the calling thread; several plans at once on several threads.
+// Threads   the calling thread, and others for the ranks of a pipeline; several plans at once on several threads.
 #pragma once
 
 #include <cstdint>

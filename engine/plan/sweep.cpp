@@ -2,19 +2,16 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
-#include <exception>
-#include <functional>
 #include <iterator>
 #include <map>
 #include <set>
-#include <thread>
 
 #include "engine/core/error.h"
 #include "engine/core/rounding.h"
 #include "engine/plan/config_changes.h"
 #include "engine/plan/degree_lists.h"
 #include "engine/plan/first_failing.h"
+#include "engine/plan/on_all_cores.h"
 #include "engine/plan/sweep_variants.h"
 
 namespace loom::plan {
@@ -30,29 +27,6 @@ constexpr int kSearched = 2;               // and in the search
 constexpr double kPrecision = 0.125;       // of the most sequences in the search
 constexpr double kDoubled = 1;             // the same: 1, 2, 4, ... alone
 constexpr double kWorthwhile = 0.99;       // of the time of a token: twice the micro-batch takes less
-
-// body(0), ..., body(count - 1), on all cores. Of several exceptions the first by number.
-void on_all_cores(std::size_t count, const std::function<void(std::size_t)>& body) {
-  std::vector<std::exception_ptr> errors(count);
-  std::atomic<std::size_t> next = 0;
-  const auto work = [&] {
-    for (std::size_t i = next++; i < count; i = next++) {
-      try {
-        body(i);
-      } catch (...) {
-        errors[i] = std::current_exception();
-      }
-    }
-  };
-  std::vector<std::thread> others;
-  const std::size_t threads = std::min<std::size_t>(count, std::max(1U, std::thread::hardware_concurrency()));
-  for (std::size_t t = 1; t < threads; ++t) others.emplace_back(work);
-  work();
-  for (std::thread& thread : others) thread.join();
-  for (const std::exception_ptr& error : errors) {
-    if (error) std::rethrow_exception(error);
-  }
-}
 
 // A configuration that fits, planned whole or with a part of its micro-batches.
 struct Row {

@@ -188,6 +188,8 @@ void check_goes_with_stages(const TrainSections& arguments, nn::Module& model, c
       {!inputs.fsdp2_config->reshard_after_backward,
        "reshard_after_backward: false (a stage always keeps parameters until its last backward)"},
       {arguments.memory.reuse_fp32_param, "--reuse-fp32-param"},
+      {arguments.memory.adaptive_recompute, "--adaptive-recompute-device-swap, which chooses by one rank"},
+      {arguments.swap.smart_swap, "--smart-swap, which chooses by one rank"},
       {arguments.log.log_norms_by_layer, "--log-norms-by-layer"},
       {arguments.optimizer.kind == OptimizerKind::kMuon, "--optimizer muon"},
       {objective::row_of(arguments.objective.stage).forward != objective::Forward::kNextToken, "this --stage"},

@@ -32,14 +32,15 @@ void share_experts(nn::Module& model, const std::vector<std::string>& paths, con
     nn::Module& module = *model.find(path);
     auto& experts = dynamic_cast<ExpertModule&>(module);
     const std::int64_t own = experts.expert_count() / axis.size();
-    for (auto& [name, slot] : module.named_slots()) {
+    const NamedSlots slots = module.named_slots();
+    for (const auto& [name, slot] : slots) {
       Shape box = slot->value.shape();
       require(box.ndim() > 0 && box[0] == experts.expert_count(), "'{}.{}' {} has no row for each of {} experts", path,
               name, to_string(box), experts.expert_count());
       box[0] = own;
       nn::ShardSpec shard = slot->shard;
       shard.offset[0] = axis.rank() * own;
-      cut_parameter(module, *slot, shard, box);
+      cut_parameter(slots, *slot, shard, box);
     }
     experts.share_experts(axis, path, sharing);
   }

@@ -50,7 +50,7 @@ std::int64_t units_of(nn::Module& model, const std::string& path, const SharedMa
 }
 
 MatrixCutter::MatrixCutter(nn::Module& model, const SharedMatrices& matrices, const comm::Axis& axis)
-    : model_(model), matrices_(matrices), axis_(axis) {}
+    : model_(model), slots_(model.named_slots()), matrices_(matrices), axis_(axis) {}
 
 // Fewer units than ranks: neighbours have copies of one.
 MatrixCutter::Piece MatrixCutter::piece_of(std::int64_t units, std::int64_t unit) const {
@@ -90,7 +90,7 @@ void MatrixCutter::cut_rows(nn::ParamSlot& table) {
 
 TensorShares MatrixCutter::shares(const std::vector<std::string>& partial, const std::vector<std::string>& apart) {
   TensorShares result;
-  for (auto& [path, slot] : model_.named_slots()) {
+  for (const auto& [path, slot] : slots_) {
     const auto below = [&path = path](const std::string& above) { return is_below(path, above); };
     if (std::ranges::any_of(apart, below)) continue;
     if (const auto found = cut_.find(slot->value.id()); found != cut_.end()) {
@@ -111,7 +111,7 @@ void MatrixCutter::cut(nn::ParamSlot& slot, int dim, const Piece& piece, int joi
   if (joined > 1) shard.joined = {dim, joined, axis_.size()};
   Shape box = slot.value.shape();
   box[dim] = piece.count;
-  cut_parameter(model_, slot, shard, box);
+  cut_parameter(slots_, slot, shard, box);
   TensorShares::Share share{piece.copies, nullptr};
   if (piece.copies > 1) share.sums = axis_.consecutive(piece.copies, "tp_copies").shared_group();
   cut_[slot.value.id()] = share;

@@ -8,6 +8,7 @@
 
 #include "engine/comm/mesh.h"
 #include "engine/nn/layers.h"
+#include "sharding/cut_parameter.h"
 #include "sharding/tensor/share_matrices.h"
 
 namespace loom::sharding {
@@ -45,6 +46,7 @@ class MatrixCutter {
   void cut(nn::ParamSlot& slot, int dim, const Piece& piece, int joined = 1);
 
   nn::Module& model_;
+  const NamedSlots slots_;
   const SharedMatrices& matrices_;
   const comm::Axis& axis_;
   std::unordered_map<const void*, TensorShares::Share> cut_;  // by the identity of what is left

@@ -95,5 +95,52 @@ TEST_F(Accumulation, IsPlannedWithItsVolume) {
   EXPECT_EQ(each - gathered_once, 3 * both / 2);
 }
 
+// Megatron's distributed optimizer is a file: its bits, what it says, and where it does not go.
+TEST_F(Accumulation, IsMegatronsDistributedOptimizer) {
+  const auto without_file = [&](const Words& more) {
+    return Words{"train", "--model-config", "llama.yaml", "--nproc-per-node",   "2",        "--data-path",
+                 "data",  "--seq-length",   "16",         "--micro-batch-size", "1",        "--global-batch-size",
+                 "8",     "--lr",           "0.01",       "--lr-decay-style",   "constant", "--eval-iters",
+                 "0",     "--metrics-path", "run.jsonl"} +
+           kFour + more;
+  };
+  const auto losses_of_run = [&] {
+    std::vector<double> values;
+    for (const auto& line : folder.metrics("run.jsonl")) values.push_back(line.at("loss"));
+    return values;
+  };
+  const std::vector<double> one = trained("", 1);
+  const std::string keys = "reshard_after_forward: false\nreshard_after_backward: false\nsync_each_batch: false\n";
+  folder.write("layers.yaml", "sharding_size: auto\n" + keys + "sub_modules_to_wrap: [\"model.layers.{*}\"]\n");
+  const std::vector<double> by_file =
+      losses("run.jsonl", words("layers.yaml", 2, "llama.yaml") +
+                              Words{"--micro-batch-size", "1", "--global-batch-size", "8"} + kFour);
+  const Outcome overlapped =
+      folder.run(without_file({"--use-distributed-optimizer", "--overlap-grad-reduce", "--overlap-param-gather"}));
+  EXPECT_EQ(overlapped.exit_code, 0) << overlapped.err;
+  EXPECT_THAT(overlapped.out, ::testing::HasSubstr("--use-distributed-optimizer as fsdp2_config.yaml:\n"
+                                                   "  sharding_size: auto\n"
+                                                   "  reshard_after_forward: false\n"
+                                                   "  reshard_after_backward: false\n"
+                                                   "  sync_each_batch: false\n"
+                                                   "  sub_modules_to_wrap: [\"model.layers.{*}\"]\n"));
+  EXPECT_EQ(losses_of_run(), by_file);
+  expect_near(losses_of_run(), one);
+  const Outcome alone = folder.run(without_file({"--use-distributed-optimizer"}));
+  EXPECT_EQ(alone.exit_code, 0) << alone.err;
+  EXPECT_THAT(alone.out, ::testing::Not(::testing::HasSubstr("sub_modules_to_wrap")));
+  expect_near(losses_of_run(), one);
+  const Outcome piped = folder.run(
+      without_file({"--use-distributed-optimizer", "--overlap-grad-reduce", "--pipeline-model-parallel-size", "2"}));
+  EXPECT_EQ(piped.exit_code, 0) << piped.err;
+  EXPECT_THAT(piped.out, ::testing::Not(::testing::HasSubstr("sync_each_batch")));
+  expect_near(losses_of_run(), one);
+  const Outcome both =
+      folder.run(Words{"train"} + words("layers.yaml", 2, "llama.yaml") + kFour + Words{"--use-distributed-optimizer"});
+  EXPECT_EQ(both.exit_code, 2);
+  EXPECT_THAT(both.err,
+              ::testing::HasSubstr("--use-distributed-optimizer does not go with a file of --use-torch-fsdp2"));
+}
+
 }  // namespace
 }  // namespace loom::test

@@ -2,6 +2,7 @@
 //          evaluates, saves, resumes to the bit and exports what one rank exports; says what does not go with it.
 // World:   the built program; models of four layers; 2 and 4 stages on 2 to 4 ranks as threads.
 #include <gmock/gmock.h>
+#include <nlohmann/json.hpp>
 
 #include "tests/cli/axes_program.h"
 
@@ -204,6 +205,35 @@ TEST_F(PipelineParallel, SaysWhatDoesNotGoWithIt) {
   const Outcome losses =
       folder.run(Words{"train"} + words("file.yaml", 2) + stages(2) + Words{"--moe-aux-loss-coeff", "0.1"});
   EXPECT_THAT(losses.err, HasSubstr("--pipeline-model-parallel-size 2 does not go with losses of routers"));
+}
+
+// By plans, which are the same every time: so are the split and its bits.
+TEST_F(PipelineParallel, SplitsByPlannedSteps) {
+  const Words by_cost = stages(2) + Words{"--pipeline-split", "auto"};
+  const Outcome run = folder.run(Words{"train"} + job("", 2) + by_cost + Words{"--metrics-path", "run.jsonl"});
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_THAT(run.out, HasSubstr("layers of the stages, by planned steps\n"));
+  EXPECT_THAT(run.out, HasSubstr("2,2: step "));
+  expect_near(trained(2, by_cost), trained(1, {}));
+  EXPECT_EQ(trained(2, by_cost), trained(2, stages(2)));
+}
+
+TEST_F(PipelineParallel, IsPlanned) {
+  const Words plan =
+      Words{"plan"} + job("", 4) + stages(2) +
+      Words{"--device", "h200", "--json", "plan.json", "--trace", "trace.json", "--report", "report.html"};
+  const Outcome planned = folder.run(plan);
+  ASSERT_EQ(planned.exit_code, 0) << planned.err;
+  EXPECT_THAT(planned.out, HasSubstr("\npipeline 1F1B: bubble "));
+  const auto json = nlohmann::json::parse(folder.read("plan.json"));
+  ASSERT_EQ(json["pipeline"]["ranks"].size(), 2U);
+  EXPECT_EQ(json["pipeline"]["ranks"][0]["stages"], "stage 0: embedding, layers 0 to 1");
+  EXPECT_EQ(json["pipeline"]["ranks"][1]["rank"], 2);
+  EXPECT_THAT(folder.read("trace.json"), HasSubstr("receive_previous"));
+  const Outcome split =
+      folder.run(Words{"plan"} + job("", 2) + stages(2) + Words{"--pipeline-split", "auto", "--json", "split.json"});
+  ASSERT_EQ(split.exit_code, 0) << split.err;
+  EXPECT_GE(nlohmann::json::parse(folder.read("split.json"))["pipeline_split"]["tried"].size(), 2U);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// training_parity DIR [--mesh dp_replicate=M,dp_shard=N,ring=R,ulysses=U,tp=T,sp=1,ep=E]
+// training_parity DIR [--mesh pp=P,dp_replicate=M,dp_shard=N,ring=R,ulysses=U,tp=T,sp=1,ep=E]
 //
 // The same curves as PyTorch FSDP2.
 //
@@ -9,6 +9,9 @@
 // with batches.safetensors has images: its vision tower is frozen and ignored, targets that are image tokens are not
 // scored, and the first step's logits of rank 0 are compared as well. Each case runs in both grains, in fp32 also with
 // CPU offload. Ranks are threads; under mpirun, processes, and the cases are those of that many ranks.
+//
+// With pp in --mesh the trainer runs the case, in 1F1B with a micro-batch for each row: cases in fp32, whose decoder has
+// as many layers at least.
 //
 // --mesh runs every case over that mesh instead of its own: the curve of a global batch does not depend on the ranks,
 // so the same tolerances hold. A case is skipped where its batch or its integer reshard_after_forward does not divide
@@ -72,6 +75,7 @@
 #include "tests/support/issued.h"
 #include "tests/support/parity_report.h"
 #include "tests/train/context_case.h"
+#include "tests/train/staged_run.h"
 #include "tests/train/tensor_case.h"
 
 namespace loom {
@@ -121,6 +125,7 @@ struct Case {
   bool shares_matrices = false;
   std::int64_t heads = 0, kv_heads = 0;
   std::int64_t experts = 0;  // of a layer
+  std::int64_t layers = 0;
   int accum = 1;
   bool sixteen_bit = false;
   DType stored = DType::kF32;  // parameters, gradients and moments
@@ -133,10 +138,10 @@ struct Case {
   // Of each step, how far PyTorch's own curves are apart; none: not measured.
   std::vector<double> spread_of_loss, spread_of_grad_norm;
 
-  int ranks() const { return degrees.dp_replicate * degrees.dp_shard * degrees.cp * degrees.tp; }
+  int ranks() const { return degrees.pp * degrees.dp_replicate * degrees.dp_shard * degrees.cp * degrees.tp; }
   bool on_own_mesh() const {
     return degrees.dp_replicate == reference.dp_replicate && degrees.dp_shard == reference.dp_shard &&
-           degrees.cp == reference.cp && degrees.tp == reference.tp;
+           degrees.cp == reference.cp && degrees.tp == reference.tp && degrees.pp == reference.pp;
   }
   std::filesystem::path batches() const { return folder / (images ? "batches.safetensors" : "tokens.safetensors"); }
 };
@@ -150,9 +155,13 @@ struct Mesh {
 };
 
 std::string in_words(const train::ParallelDegrees& degrees) {
-  const comm::AxisSize axes[] = {
-      {"dp_replicate", degrees.dp_replicate}, {"dp_shard", degrees.dp_shard}, {"cp", degrees.cp}, {"tp", degrees.tp}};
-  return comm::equation(std::span(axes).first(degrees.tp > 1 ? 4 : degrees.cp > 1 ? 3 : 2));
+  const comm::AxisSize axes[] = {{"pp", degrees.pp},
+                                 {"dp_replicate", degrees.dp_replicate},
+                                 {"dp_shard", degrees.dp_shard},
+                                 {"cp", degrees.cp},
+                                 {"tp", degrees.tp}};
+  const std::size_t begin = degrees.pp > 1 ? 0 : 1, end = degrees.tp > 1 ? 5 : degrees.cp > 1 ? 4 : 3;
+  return comm::equation(std::span(axes).subspan(begin, end - begin));
 }
 
 // Where a file says how large its batches are, its tokens are of that size.
@@ -280,6 +289,12 @@ std::optional<std::string> put_on(Case& c, const Mesh& mesh) {
   const bool plain = mesh.ep == 1 && degrees.cp == 1 && degrees.tp == 1;
   if (c.sixteen_bit && (!plain || degrees.dp_replicate * degrees.dp_shard != c.ranks())) {
     return fmt::format("it is in bf16 and of {} ranks: another number of them rounds other sums", c.ranks());
+  }
+  if (degrees.pp > 1) {
+    if (c.images) return "it has images, and stages are cut of decoders";
+    if (c.sixteen_bit || c.stored != DType::kF32) return "it is not in fp32";
+    if (!c.freeze.empty()) return "it has frozen modules";
+    if (c.layers < degrees.pp) return fmt::format("it has {} layers, and pp is {}", c.layers, degrees.pp);
   }
   if (degrees.tp > 1 && !c.shares_matrices) return "its model has no plan of tensor parallelism";
   if (degrees.tp > 1 && c.heads % degrees.tp != 0)
@@ -439,42 +454,6 @@ struct Results {
   std::string wire_error;  // a gather or reduction of the wrong dtype or size; a wrong placement
 };
 
-double sum_over(const comm::Axis& axis, double sum, const std::string& path) {
-  if (axis.size() > 1) axis.group().all_reduce(comm::kHostLane, &sum, 1, DType::kF64, comm::ReduceOp::sum(), path);
-  return sum;
-}
-
-// By the identity of the shard: the axes that it is cut over.
-std::map<const void*, const sharding::FsdpAxes*> axes_of_shards(nn::Module& model) {
-  std::map<const void*, const sharding::FsdpAxes*> axes;
-  for (const sharding::FsdpState* state : sharding::FsdpState::collect(model)) {
-    if (state->group() == nullptr) continue;
-    for (const auto& param : state->group()->params()) axes[param->sharded().id()] = &state->group()->axes();
-  }
-  return axes;
-}
-
-// The norm over the whole tensors of what `pick` gives for each parameter's shard.
-std::map<std::string, double> norms(nn::Module& model, const std::function<Tensor(const Tensor&)>& pick) {
-  const auto axes = axes_of_shards(model);
-  const auto shares = model.attachment<sharding::TensorShares>();
-  std::map<const void*, int> copies;
-  for (auto& [path, slot] : model.named_slots()) copies[slot->value.id()] = copies_of(shares.get(), *slot);
-  std::map<std::string, double> result;
-  for (auto& [path, shard] : model.named_parameters()) {
-    const Tensor tensor = pick(shard);
-    if (!tensor.defined()) continue;
-    double sum = 0;
-    for (const double value : tensor.to_vector<double>()) sum += value * value;
-    if (const auto found = axes.find(shard.id()); found != axes.end()) {
-      sum = sum_over(found->second->shard, sum / copies.at(shard.id()), path);
-      if (found->second->parts) sum = sum_over(*found->second->parts, sum, path);
-    }
-    result[path] = std::sqrt(sum);
-  }
-  return result;
-}
-
 // As DTensor prints where a parameter is: of its FSDP axis, then of the ranks with other parts.
 std::vector<std::string> placements(const sharding::Param& param, const sharding::FsdpAxes& axes) {
   if (!axes.parts || axes.parts->size() == 1) return {fmt::format("S({})", param.shard_dim())};
@@ -617,7 +596,7 @@ class Run {
         results.wire_error = check_wire(recorder->recording(), *model_, case_.degrees);
       results.grad_norm.push_back(sharding::clip_grad_norm(*model_, case_.clip_grad));
       if (step == 0) {
-        results.step1_grad_norm = norms(*model_, [](const Tensor& t) { return t.grad(); });
+        results.step1_grad_norm = test::norms_of_parameters(*model_, [](const Tensor& t) { return t.grad(); });
         if (case_.curve.contains("placements")) {
           results.wire_error = check_placements(*model_, case_.curve.at("placements"), case_);
         }
@@ -633,7 +612,7 @@ class Run {
     }
     results.wire_error += tensor_error_;
     results.step1_logits = std::move(step1_logits_);
-    results.final_weight_norm = norms(*model_, [](const Tensor& t) { return t; });
+    results.final_weight_norm = test::norms_of_parameters(*model_, [](const Tensor& t) { return t; });
     for (const auto& [path, buffer] : nn::persistent_buffers(*model_))
       results.buffers[path] = buffer.to_vector<float>();
     return results;
@@ -867,6 +846,32 @@ std::pair<bool, std::string> compare(const Case& c, const Results& results) {
 
 using Ranks = std::function<void(int world, const launch::RankMain&)>;
 
+// By the trainer, on stages. Equal numbers of layers where they divide, else the first stages have one more.
+Results staged_results_of(const Case& c, const Ranks& run_ranks) {
+  test::StagedRun run{.folder = c.folder,
+                      .degrees = c.degrees,
+                      .context = c.context.sequences.degrees,
+                      .ep = std::max(1, c.ep),
+                      .sequence_parallel = c.tensor.sequence_parallel,
+                      .steps = c.steps,
+                      .adamw = c.adamw,
+                      .clip_grad = c.clip_grad};
+  const std::int64_t stages = c.degrees.pp;
+  for (std::int64_t stage = 0; stage < stages; ++stage) {
+    run.layers.push_back(c.layers / stages + (stage < c.layers % stages ? 1 : 0));
+  }
+  run.micro_batches =
+      io::SafetensorsFile(c.batches()).at("tokens").shape[1] / (c.degrees.dp_replicate * c.degrees.dp_shard);
+  test::StagedResults staged = test::train_staged(run, run_ranks);
+  Results results;
+  results.loss = std::move(staged.loss);
+  results.grad_norm = std::move(staged.grad_norm);
+  results.step1_grad_norm = std::move(staged.step1_grad_norm);
+  results.final_weight_norm = std::move(staged.final_weight_norm);
+  results.buffers = std::move(staged.buffers);
+  return results;
+}
+
 // `routes`: gets those of each rank. `given`: those to replay, or none.
 Results results_of(const Case& c, const Grain& grain, const Ranks& run_ranks, RoutesOfRanks& routes,
                    const RoutesOfRanks& given = {}) {
@@ -951,8 +956,13 @@ void run_case(Case c, const Ranks& run_ranks, bool threads, test::ParityReport& 
     detail = fmt::format("over {} (the reference: {})", in_words(c.degrees), in_words(c.reference));
   }
   RoutesOfRanks first;
+  if (c.degrees.pp > 1) {
+    const auto [same, text] = compare(c, staged_results_of(c, run_ranks));
+    agrees = same;
+    detail += ": " + text;
+  }
   for (const Grain& grain : kGrains) {
-    if (grain.cpu_offload && c.sixteen_bit) continue;
+    if (c.degrees.pp > 1 || (grain.cpu_offload && c.sixteen_bit)) continue;
     RoutesOfRanks routes;
     auto [same, text] = compare(c, results_of(c, grain, run_ranks, routes));
     if (first.empty()) {
@@ -998,6 +1008,7 @@ int run(const Request& request, int only_world, const Ranks& run_ranks, test::Pa
         c.shares_sequences = models::build_decoder(config)->attachment<dist::ContextSlot>() != nullptr;
         c.shares_matrices = models::build_decoder(config)->attachment<sharding::TensorPlan>() != nullptr;
         c.heads = config.num_attention_heads;
+        c.layers = config.num_hidden_layers;
         c.kv_heads = config.num_key_value_heads;
         c.experts = config.moe ? config.moe->num_experts : 0;
       }
@@ -1069,7 +1080,7 @@ Mesh parse_mesh(std::string_view text) {
     const std::string_view number = entry.substr(std::min(entry.size(), equals + 1));
     const char* const end = number.data() + number.size();
     if (found == known.end() || std::from_chars(number.data(), end, *found->second).ptr != end || number.empty()) {
-      config_error("--mesh has '{}'; write dp_replicate=M,dp_shard=N,ring=R,ulysses=U,tp=T,sp=1,ep=E", entry);
+      config_error("--mesh has '{}'; write pp=P,dp_replicate=M,dp_shard=N,ring=R,ulysses=U,tp=T,sp=1,ep=E", entry);
     }
   }
   degrees.cp = mesh.context.ranks();
@@ -1099,5 +1110,5 @@ int main(int argc, char** argv) {
     return launch::Start::detect().by_mpi() ? run_processes(request) : run_threads(request);
   };
   return test::parity_main(argc, argv, "training_parity", run_all,
-                           " [--mesh dp_replicate=M,dp_shard=N,ring=R,ulysses=U,tp=T,sp=1,ep=E]");
+                           " [--mesh pp=P,dp_replicate=M,dp_shard=N,ring=R,ulysses=U,tp=T,sp=1,ep=E]");
 }

@@ -354,6 +354,39 @@ TEST(VirtualTime, AMessageWaitsForBothOfItsRanks) {
   EXPECT_THAT(ends(times.ranks[1]), ElementsAre(30, 50));
 }
 
+constexpr device::StreamId kSend{8, "send"}, kReceive{9, "receive"};
+const std::vector<int> kThere{0, 1}, kBack{1, 0};
+
+// The sender computes for 30 before it sends, on a stream of its own; the receiver computes on.
+TEST(VirtualTime, MessagesMeetByTheirDirectionWhateverTheStream) {
+  HandMade sender, receiver;
+  sender.wait(kSend, sender.compute(30));
+  sender.collective(kSend, device::CollectiveKind::kMessage, 20, kThere);
+  sender.compute(10);
+  const auto message = receiver.collective(kReceive, device::CollectiveKind::kMessage, 20, kThere);
+  receiver.compute(5);
+  receiver.wait(S::kCompute, message);
+  receiver.compute(7);
+  const VirtualTimes times = resolve_all({&sender, &receiver});
+  EXPECT_THAT(ends(times.ranks[0]), ElementsAre(30, 30, 50, 40));
+  EXPECT_THAT(starts(times.ranks[1]), ElementsAre(30, 0, 5, 50));
+  EXPECT_THAT(ends(times.ranks[1]), ElementsAre(50, 5, 50, 57)) << "the wait lasts from 5 to 50";
+}
+
+// A byte a ns each way; two of one direction have half of it each.
+TEST(VirtualTime, MessagesOfBothDirectionsDoNotSlowEachOtherDown) {
+  const auto exchange = [](const std::vector<int>& second) {
+    HandMade a, b;
+    a.collective(kSend, device::CollectiveKind::kMessage, 20, kThere);
+    a.collective(S::kAllReduce, device::CollectiveKind::kMessage, 20, second);
+    b.collective(kReceive, device::CollectiveKind::kMessage, 20, kThere);
+    b.collective(S::kAllReduce, device::CollectiveKind::kMessage, 20, second);
+    return resolve_all({&a, &b}).end_ns;
+  };
+  EXPECT_EQ(exchange(kBack), 20);
+  EXPECT_EQ(exchange(kThere), 40);
+}
+
 TEST(VirtualTime, APeerThatNeverComesIsAnErrorNotAHang) {
   HandMade a, b;
   a.gather(20, kPair);

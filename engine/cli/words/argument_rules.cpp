@@ -316,6 +316,7 @@ void settle(const Command& app, Program program, const launch::Start& start, job
   refusals.of([&] { check_host_optimizer(app, a); });
   check_sharding(a, refusals);
   settle_checkpoints(a);
+  if (refusals.parsed_well()) refusals.of([&] { settle_presets(a.model, a.parallel); });  // settle_steps() reads files
   if (refusals.parsed_well()) refusals.of([&] { settle_steps(app, program, start, a); });
   settle_output(a);
   settle_logging(a.log, a.written);
@@ -325,7 +326,6 @@ void settle(const Command& app, Program program, const launch::Start& start, job
   refusals.of([&] { settle_swap(a); });
   refusals.raise();
   settle_host(plans(program), start, a.launch);
-  settle_presets(a.model, a.parallel);
 }
 
 void check(const CompareArguments& a) {
