@@ -10,6 +10,7 @@
 #include <optional>
 #include <span>
 
+#include "engine/data/byte_batches.h"
 #include "engine/device/recorder.h"
 #include "engine/formats/safetensors/safetensors.h"
 #include "engine/nn/functional.h"
@@ -89,7 +90,7 @@ train::PretrainCallbacks callbacks_of(const StagedRun& run, const io::StoredTens
           .forward_step =
               [](data::DataIterator& data, nn::Module& model) {
                 const data::Batch batch = data.next();
-                return data::ForwardResult{model(batch["input_ids"]),
+                return data::ForwardResult{data::call_with_ids(model, batch),
                                            [targets = batch["targets"]](const nn::Value& logits) -> data::Loss {
                                              return nn::functional::cross_entropy(logits, targets);
                                            }};
@@ -102,7 +103,23 @@ class FirstGradients final : public train::StepObserver {
   explicit FirstGradients(nn::Module& model) : model_(model) {}
   void begin_phase(std::string_view phase) override {
     if (phase != "optimizer" || !found.empty()) return;
-    found = norms_of_parameters(model_, [](const Tensor& shard) { return shard.grad(); });
+    // Those that see a part of the work are added up later, when the optimizer steps.
+    std::map<const void*, comm::ProcessGroup*> sums;
+    if (const auto shares = model_.attachment<sharding::TensorShares>()) {
+      for (auto& [path, slot] : model_.named_slots()) {
+        const auto share = shares->shares.find(slot);
+        if (share != shares->shares.end()) sums[slot->value.id()] = share->second.sums.get();
+      }
+    }
+    found = norms_of_parameters(model_, [&](const Tensor& shard) {
+      const Tensor own = shard.grad();
+      comm::ProcessGroup* ranks = sums[shard.id()];
+      if (ranks == nullptr || !own.defined()) return own;
+      const Tensor whole = Tensor::host(own.shape(), own.dtype(), "gradient");
+      whole.copy_from(own);
+      ranks->all_reduce(comm::kHostLane, whole.raw(), whole.numel(), whole.dtype(), comm::ReduceOp::sum(), "gradient");
+      return whole;
+    });
   }
   std::map<std::string, double> found;
 
