@@ -92,7 +92,7 @@ std::string sharding_yaml(const PublishedRow& row, const Json& source, bool gpt2
   // Stages of a pipeline are reduced once anyway.
   const bool distributed = source.value("distributed_optimizer", false);
   const bool once = distributed && row.pipeline == 1;
-  return fmt::format(
+  std::string keys = fmt::format(
       "sharding_size: {}\n"
       "sub_modules_to_wrap:\n  - \"{}.{{*}}\"\n"
       "param_dtype: bf16\n"
@@ -106,6 +106,12 @@ std::string sharding_yaml(const PublishedRow& row, const Json& source, bool gpt2
       row.shard, gpt2 ? "transformer.h" : "model.layers", source.at("reduce_dtype").get<std::string>(),
       !distributed && source.value("reshard", true), !once, !once, row.tensor,
       row.tensor > 1 && source.value("sequence_parallel", true), row.slices);
+  // Stages are cut before the file is applied, so layers are not recomputed by then.
+  if (row.pipeline > 1 && row.recompute == RowRecompute::kFull) {
+    keys += fmt::format("recompute_modules: [\"{}.{{*}}\"]\nuse_reentrant: false\n",
+                        gpt2 ? "transformer.h" : "model.layers");
+  }
+  return keys;
 }
 
 train::TrainSections arguments_of(const PublishedRows& all, const PublishedRow& row,
@@ -139,7 +145,7 @@ train::TrainSections arguments_of(const PublishedRows& all, const PublishedRow& 
 }
 
 void recompute_layers(nn::Module& model, const PublishedRow& row) {
-  if (row.recompute == RowRecompute::kNone) return;
+  if (row.recompute == RowRecompute::kNone || row.pipeline > 1) return;
   nn::Module* layers = model.find("model.layers");
   if (layers == nullptr) layers = model.find("transformer.h");
   recompute::Keep keep = recompute::Keep::kNothing;
