@@ -12,8 +12,9 @@ class DegreeLists {
  public:
   explicit DegreeLists(const ChoicePlans& plans);
 
-  // By the number of stages, ascending, and the user's own. Choices of meshes with `together` that were not given before, with the user's other keys: sharding over all ranks,
-  // and over those of a node. Of those that cannot be, the reasons join `pruned`.
+  // Choices of meshes with `together` that were not given before, with the user's other keys: sharding over all ranks,
+  // and over those of a node. By the number of stages, ascending, and the user's own. Of those that cannot be, the
+  // reasons join `pruned`.
   std::vector<PlanChoice> meshes(int together, std::vector<Pruned>& pruned);
 
  private:

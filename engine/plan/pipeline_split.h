@@ -1,6 +1,6 @@
 // --pipeline-split auto: how many layers each stage of a pipeline has, by planned steps.
 //
-// Costs    from a plan of equal numbers (or as equal as they can be): the computing time of a layer is that of the ranks
+// Costs    from a plan of equal numbers (or as equal as they can be): the computing time of a layer is that of the rank
 //          whose layers take least; what the first and the last rank take beyond their layers is embedding and output.
 // Tried    equal numbers; the numbers with which the slowest stage takes least by these costs, one layer more and one
 //          less on the last stage. Each is planned with twice as many micro-batches as ranks (or those of the step, if

@@ -1,12 +1,12 @@
 // The ranks of a planned pipeline: what each holds, needs and waits for.
 //
-// Ranks    one for each place in the pipeline: the first of those that have the same stages. Their steps are planned
-//          whole, and resolved together.
-// Bubble   the compute stream waits for a message that has not been sent yet, or the rank is done and others are not.
-//          While a message that it waits for is on its way, that is exposed communication of the axis "pp".
-// In flight micro-batches of a stage whose forward ran and whose backward did not, at most: what is kept of
-//          activations.
-// Threads  any.
+// Ranks     one for each place in the pipeline: the first of those that have the same stages. Their steps are planned
+//           whole, and resolved together.
+// Bubble    the compute stream waits for a message that has not been sent yet, or the rank is done and others are not.
+//           While a message that it waits for is on its way, that is exposed communication of the axis "pp".
+// Inflight  micro-batches of a stage whose forward ran and whose backward did not, at most: what is kept of
+//           activations.
+// Threads   any.
 #pragma once
 
 #include <cstdint>

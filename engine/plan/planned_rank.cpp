@@ -78,7 +78,7 @@ struct CacheState {
 
 PlannedRank::PlannedRank(const PlannedJob& job, int rank, const train::HiddenStates& hidden)
     : job_(job),
-      arguments_(job.arguments),
+      arguments_(job.recorded_arguments()),
       rank_(rank),
       context_(rank, arguments_.launch.ranks),
       scope_(context_),
@@ -148,7 +148,7 @@ std::invoke_result_t<Run> PlannedRank::saying_where(Run run) {
 
 PhaseMemory PlannedRank::build() {
   const device::Recorder recorder(device_, {.entries = false, .memory = true});
-  trainer_.emplace(arguments_, job_.callbacks, job_.inputs, *world_);
+  trainer_.emplace(arguments_, job_.callbacks, job_.recorded_inputs(), *world_);
   return phase_memory("load", recorder.recording());
 }
 

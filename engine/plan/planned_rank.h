@@ -14,6 +14,7 @@
 #include "engine/core/error.h"
 #include "engine/core/rank_context.h"
 #include "engine/device/recorder.h"
+#include "engine/plan/few_micro_batches.h"
 #include "engine/plan/planner.h"
 #include "engine/train/pipeline/stage_links.h"
 #include "engine/train/trainer.h"
@@ -27,6 +28,10 @@ struct PlannedJob {
   const train::TrainingInputs& inputs;
   const virtual_time::HardwareProfile& profile;
   std::optional<std::int64_t> capacity_bytes;  // of the allocator; none: unlimited
+  const FewMicroBatches* few = nullptr;        // what is recorded; null: the step itself
+
+  const train::TrainSections& recorded_arguments() const { return few == nullptr ? arguments : few->arguments; }
+  const train::TrainingInputs& recorded_inputs() const { return few == nullptr ? inputs : few->inputs; }
 };
 
 class PlannedRank {

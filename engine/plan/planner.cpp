@@ -219,10 +219,23 @@ struct RankPlan {
   train::HiddenStates hidden = {};             // what it sends to other stages
 };
 
+// A rank's record of few micro-batches does not say how the others go.
+struct NotSteady {};
+
+std::size_t place_of(const PlannedJob& job, int number) {
+  const auto ranks = static_cast<int>(job.inputs.pipeline->lists.size());
+  return static_cast<std::size_t>(number / (job.arguments.launch.ranks / ranks));
+}
+
 // `plan`, unless null, gets the description of the job.
 RankPlan plan_rank(const PlannedJob& job, int number, const train::HiddenStates& hidden, StepEstimate* plan) {
   PlannedRank rank(job, number, hidden);
   RankPlan of_rank{.run = {.rank = number, .recording = rank.record(), .times = {}}};
+  if (job.few != nullptr) {
+    auto whole = with_repeats(of_rank.run.recording, job.few->parts.at(place_of(job, number)));
+    if (!whole) throw NotSteady();
+    of_rank.run.recording = std::move(*whole);
+  }
   const device::Recording& recording = of_rank.run.recording;
   train::Trainer& trainer = rank.trainer();
   nn::Module& model = models::sharded_module(trainer.model());
@@ -328,7 +341,13 @@ StepEstimate plan_beside(const OutsideMemory& outside, PlannedJob job, Capacity 
   if (capacity == Capacity::kOfTheProfile) job.capacity_bytes = allocator_limit(options, job.profile, outside);
   StepEstimate plan;
   try {
-    plan_step(plan, job, used);
+    try {
+      plan_step(plan, job, used);
+    } catch (const NotSteady&) {
+      job.few = nullptr;
+      plan = {};
+      plan_step(plan, job, used);
+    }
   } catch (const HostMemoryError&) {
     throw;
   } catch (const OutOfMemoryError& error) {
@@ -354,7 +373,8 @@ StepEstimate estimate_step(const train::TrainSections& arguments, const train::P
                            const virtual_time::HardwareProfile& profile, Capacity capacity,
                            const train::EditConfig& edit) {
   const train::TrainingInputs inputs = train::read_inputs(arguments, callbacks, edit);
-  const PlannedJob job{arguments, callbacks, inputs, profile, std::nullopt};
+  const auto few = few_micro_batches(arguments, callbacks, inputs, edit);
+  const PlannedJob job{arguments, callbacks, inputs, profile, std::nullopt, few ? &*few : nullptr};
   std::vector<comm::UsedGroup> used;
   const OutsideMemory expected = outside_memory(profile, expected_groups(arguments, inputs));
   StepEstimate plan = plan_beside(expected, job, capacity, used);

@@ -3,8 +3,9 @@
 // How       the trainer itself runs, on a dry device in a simulated world: a plan and a run use the
 //           same code. Peers are assumed to be identical, rank 0 has the largest shards, expert routing counts as
 //           balanced. Steps before the planned one bring caches and optimizer state to their steady state.
-// Pipelines the first rank of each place in the pipeline is planned, and their times are resolved together. Figures of
-//           one rank are those of the rank that reserves most.
+// Stages    of a pipeline: the first rank of each place is planned, and their times are resolved together. Figures of
+//           one rank are those of the rank that reserves most. Of many micro-batches a few are recorded
+//           (few_micro_batches.h).
 // Memory    as PyTorch's caching allocator counts: allocated, and reserved in segments; by phase and by category.
 // Time      virtual, from the recording of the step and a hardware profile: as the host issues it, and what device and
 //           links alone would need (device bound).
@@ -106,8 +107,8 @@ struct ThroughputEstimate {
   std::int64_t tokens = 0;  // of a step, on all devices
   double tokens_per_s = 0;
   double tokens_per_s_per_device = 0;
-  // Arithmetic of matrix products and attention on one device in one step (of a pipeline: the mean of its ranks): of the
-  // model (three times the first forward, causal attention counted by half), and of everything that ran, recompute
+  // Arithmetic of matrix products and attention on one device in one step (of a pipeline: the mean of its ranks): of
+  // the model (three times the first forward, causal attention counted by half), and of everything that ran, recompute
   // included.
   double model_flops = 0;
   double hardware_flops = 0;

@@ -2,9 +2,9 @@
 //
 // Degrees   pp, tp, ulysses, ring and ep; dp_shard x dp_replicate is the rest. A degree that a flag gives stays; one of
 //           the file is tried, and others.
-// Stages    of a pipeline may be on any nodes, and a step has as many micro-batches at least. Numbers of stages are tried
-//           in ascending order, with the same other degrees while the most by then is the fastest, or none fits. Of the
-//           best meshes 2 and 4 stages a rank are tried too.
+// Stages    of a pipeline may be on any nodes, and a step has as many micro-batches at least. Numbers of stages are
+//           tried in ascending order, with the same other degrees while the most by then is the fastest, or none fits.
+//           Of the best meshes 2 and 4 stages a rank are tried too.
 // Nodes     tp x ulysses x ring neighbours share the tokens of a sequence, ep neighbours the experts: their links
 //           decide over the step. Both products divide the devices of a node (so that no group crosses nodes) where
 //           anything of these fits; else twice as many devices, and so on. dp_shard and dp_replicate may cross nodes.

@@ -5,8 +5,11 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <string_view>
+#include <tuple>
 
 #include "engine/cli/hub_callbacks.h"
+#include "engine/plan/few_micro_batches.h"
 #include "engine/plan/pipeline_split.h"
 #include "engine/plan/plan_output.h"
 #include "engine/plan/plan_trace.h"
@@ -199,6 +202,38 @@ TEST(PipelinePlan, IsTheRunWithSeveralStagesARank) {
     a.parallel.pipeline.num_virtual_stages_per_pipeline_rank = 2;
     expect_plan_is_run(a);
   }
+}
+
+// Most of the micro-batches are not recorded.
+TEST(PipelinePlan, IsTheRunWithManyMicroBatches) {
+  for (const auto& [stages, schedule, chunks] :
+       {std::tuple{2, "1F1B", 0}, {4, "1F1B", 0}, {2, "Interleaved1F1B", 2}, {2, "GPipe", 0}}) {
+    SCOPED_TRACE(fmt::format("{} x {} {}", stages, chunks, schedule));
+    train::TrainSections a = pipelined(stages, schedule);
+    a.parallel.pipeline.num_virtual_stages_per_pipeline_rank = chunks;
+    a.schedule.global_batch_size = 16 * kRanks / stages;
+    a.data.seq_length = 16;
+    const train::PretrainCallbacks calls = cli::hub_callbacks(a);
+    const train::TrainingInputs inputs = train::read_inputs(a, calls);
+    const auto few = few_micro_batches(a, calls, inputs, nullptr);
+    EXPECT_EQ(few.has_value(), std::string_view(schedule) != "GPipe") << "GPipe repeats nothing";
+    if (few) {
+      EXPECT_LT(few->inputs.pipeline->schedule.micro_batches, 16);
+      for (const PlannedRun& rank : estimate_step(few->arguments, calls, profile()).runs) {
+        const auto place = static_cast<std::size_t>(rank.rank / (kRanks / stages));
+        EXPECT_TRUE(with_repeats(rank.recording, few->parts[place])) << "rank " << rank.rank;
+      }
+    }
+    expect_plan_is_run(a);
+  }
+}
+
+// The two records of the part have to be equal.
+TEST(PipelinePlan, RecordsTheWholeStepWhereAPartOfItDiffers) {
+  const train::TrainSections a = pipelined(2);
+  const device::Recording recording = estimate_step(a, cli::hub_callbacks(a), profile()).run().recording;
+  const SteadyPart start{.begin = 2, .end = 4, .times = 3, .micro_batches = 1};
+  EXPECT_FALSE(with_repeats(recording, start)) << "the first backward is in one of them";
 }
 
 TEST(PipelinePlan, SaysWhatEachRankHoldsNeedsAndWaitsFor) {

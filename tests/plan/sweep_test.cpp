@@ -132,8 +132,8 @@ TEST(Sweep, LeavesOutTensorParallelismOfAFamilyWithoutAPlan) {
               ::testing::Contains(Pruned{"InternVLForConditionalGeneration has no plan of tensor parallelism", 2}));
 }
 
-// 4 data ranks share out no batch of 2; 2 and 1 do. Meshes of 4 devices with tp x ulysses x ring = 1, 2, 4: 1, 3, 6; and
-// of 2 stages of 2 devices, where one device has both micro-batches, 3.
+// 4 data ranks share out no batch of 2; 2 and 1 do. Meshes of 4 devices with tp x ulysses x ring = 1, 2, 4: 1, 3, 6;
+// and of 2 stages of 2 devices, where one device has both micro-batches, 3.
 TEST(Sweep, LeavesOutMeshesThatDoNotShareOutTheGlobalBatch) {
   train::TrainSections a = job(llama(4, 4), 4);
   a.schedule.global_batch_size = 2;

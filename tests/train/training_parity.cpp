@@ -10,8 +10,8 @@
 // scored, and the first step's logits of rank 0 are compared as well. Each case runs in both grains, in fp32 also with
 // CPU offload. Ranks are threads; under mpirun, processes, and the cases are those of that many ranks.
 //
-// With pp in --mesh the trainer runs the case, in 1F1B with a micro-batch for each row: cases in fp32, whose decoder has
-// as many layers at least.
+// With pp in --mesh the trainer runs the case, in 1F1B with a micro-batch for each row: cases in fp32, whose decoder
+// has as many layers at least.
 //
 // --mesh runs every case over that mesh instead of its own: the curve of a global batch does not depend on the ranks,
 // so the same tolerances hold. A case is skipped where its batch or its integer reshard_after_forward does not divide

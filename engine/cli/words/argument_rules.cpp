@@ -133,6 +133,14 @@ void settle_presets(models::ModelOptions& model_options, train::ParallelOptions&
   }
 }
 
+// For what reads the files. What is not found is said at the end.
+void find_presets_early(job::Job& a) {
+  try {
+    settle_presets(a.model, a.parallel);
+  } catch (const ConfigError&) {
+  }
+}
+
 void settle_profile(const Command& app, launch::LaunchOptions& launch, observe::ProfileOptions& profile_options) {
   observe::ProfileOptions& p = profile_options;
   if (!p.enabled) return;
@@ -316,7 +324,7 @@ void settle(const Command& app, Program program, const launch::Start& start, job
   refusals.of([&] { check_host_optimizer(app, a); });
   check_sharding(a, refusals);
   settle_checkpoints(a);
-  if (refusals.parsed_well()) refusals.of([&] { settle_presets(a.model, a.parallel); });  // settle_steps() reads files
+  find_presets_early(a);
   if (refusals.parsed_well()) refusals.of([&] { settle_steps(app, program, start, a); });
   settle_output(a);
   settle_logging(a.log, a.written);
@@ -326,6 +334,7 @@ void settle(const Command& app, Program program, const launch::Start& start, job
   refusals.of([&] { settle_swap(a); });
   refusals.raise();
   settle_host(plans(program), start, a.launch);
+  settle_presets(a.model, a.parallel);
 }
 
 void check(const CompareArguments& a) {

@@ -1,7 +1,7 @@
 // Megatron's distributed optimizer by FSDP2's means, where no sharding is given. Private to engine/cli.
 //
-// Megatron  keeps parameters whole, adds the gradients of all micro-batches up, reduces them once a step, and shares out
-//           the optimizer's state.
+// Megatron  keeps parameters whole, adds the gradients of all micro-batches up, reduces them once a step, and shares
+//           out the optimizer's state.
 // Here      sharding_size: auto with reshard_after_forward, reshard_after_backward and sync_each_batch false: the same
 //           bytes move, the same state stays. In a pipeline stages are reduced once anyway. --bf16 gives param_dtype
 //           bf16 and reduce_dtype fp32, as Megatron has them.

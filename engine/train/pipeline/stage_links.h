@@ -24,9 +24,9 @@
 
 namespace loom::train {
 
-// What a message is like. As a slot of a rank's context: hidden states that come from other ranks in a dry run, in which
-// nobody says what they are like. Layers keep the shape of hidden states, so a stage that sends some sets it; where
-// others come first, a planner does.
+// What a message is like. As a slot of a rank's context: hidden states that come from other ranks in a dry run, in
+// which nobody says what they are like. Layers keep the shape of hidden states, so a stage that sends some sets it;
+// where others come first, a planner does.
 struct HiddenStates {
   Shape shape;
   DType dtype = DType::kF32;
