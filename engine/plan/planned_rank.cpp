@@ -95,8 +95,10 @@ device::Recording PlannedRank::record() {
     built_ = build();
     PhaseWatch phases(phase_);
     trainer_->set_observers({&phases});
-    trainer_->step();
-    for (int before = 1;; ++before) {
+    // A watch counts the entries of one recorded step.
+    const int unrecorded = arguments_.swap.smart_swap_watch == nullptr ? 1 : kStepsBefore;
+    for (int step = 0; step < unrecorded; ++step) trainer_->step();
+    for (int before = unrecorded;; ++before) {
       const CacheState cache(device_.memory());
       marks_.clear();
       device::Recording recording = recorded_step();

@@ -18,6 +18,7 @@
 #include "engine/log/tensorboard.h"
 #include "engine/plan/adaptive.h"
 #include "engine/plan/config_file.h"
+#include "engine/plan/pipeline_split.h"
 #include "engine/plan/plan_compare.h"
 #include "engine/plan/plan_output.h"
 #include "engine/plan/smart_swap.h"
@@ -80,6 +81,8 @@ StepEstimate full_plan() {
   plan.volume.resize(1);
   plan.time.phases.resize(1);
   plan.swaps.resize(1);
+  plan.runs.resize(1);
+  plan.pipeline.emplace().ranks.resize(1);
   plan.training = TrainingCost{.goal = {.tokens = 1, .price_per_device_hour = 1}, .price = 1};
   return plan;
 }
@@ -202,6 +205,10 @@ TEST(OutputsPage, HasEveryKeyOfAPlan) {
   adaptive.modules.resize(1);
   keys.insert("adaptive_recompute");
   add_keys(to_json(adaptive), "adaptive_recompute", keys);
+  ChosenSplit split;
+  split.tried.resize(1);
+  keys.insert("pipeline_split");
+  add_keys(to_json(split), "pipeline_split", keys);
   keys.insert("write_config");
   add_keys(to_json(WrittenConfig{}), "write_config", keys);
   keys.insert("smart_swap");

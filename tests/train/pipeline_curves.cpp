@@ -106,7 +106,8 @@ Results train_piped(PipedCase& c, const std::filesystem::path& base, std::int64_
 double relative(double actual, double expected) { return std::abs(actual - expected) / std::abs(expected); }
 
 // The first parameter that is off, or nothing.
-std::string off(const std::map<std::string, double>& actual, const CaseJson& expected, double tolerance, std::string_view what) {
+std::string off(const std::map<std::string, double>& actual, const CaseJson& expected, double tolerance,
+                std::string_view what) {
   std::set<std::string> wanted;
   for (const auto& [path, value] : expected.items()) {
     wanted.insert(path);
