@@ -35,7 +35,7 @@ Degrees without_data(Degrees degrees) {
 }
 
 std::string batch_reason(const ChoicePlans& plans, const PlanChoice& choice) {
-  const int ranks = choice.world / choice.stages / (choice.config.context_ranks() * choice.config.tensor_parallel_size);
+  const int ranks = data_ranks(choice);
   const auto& size = plans.options().micro_batch_size;
   if (choice.stages != plans.base().stages) {
     return fmt::format("{} groups of devices have no {} micro-batches each, as many as stages", ranks, choice.stages);

@@ -6,6 +6,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "engine/plan/plan_stages.h"
 #include "engine/train/step/marks.h"
 
 namespace loom::plan {
@@ -98,10 +99,6 @@ class MovedTexts {
   device::Recording& recording_;
   std::unordered_map<std::string, std::int32_t> numbers_;
 };
-
-bool is_message(const Entry& entry) {
-  return entry.kind == device::EntryKind::kCollective && entry.collective == device::CollectiveKind::kMessage;
-}
 
 // But for the numbers of micro-batches; `apart` entries lie between the two.
 bool are_equal(const Entry& a, const Entry& b, std::int64_t apart) {
@@ -228,10 +225,13 @@ std::optional<FewMicroBatches> few_micro_batches(const train::TrainSections& arg
   const std::int64_t period = is_interleaved ? ranks : 1, least = is_interleaved ? 5 * ranks : ranks + 3;
   const std::int64_t few = least + (all - least) % period, times = (all - few) / period;
   if (all <= few + period || arguments.parallel.pipeline.pipeline_parallel_schedule_csv) return std::nullopt;
+  std::int64_t layers = 0;
+  for (const sharding::StageLayout& stage : inputs.pipeline->stages) layers += std::ssize(stage.layers);
+  const train::PipelinePlan plan = train::plan_pipeline(arguments.parallel.pipeline, layers, few);
   FewMicroBatches result{with_micro_batches(arguments, all, few), {}, {}};
-  result.inputs = train::read_inputs(result.arguments, callbacks, edit);
-  result.parts = parts_of(result.inputs.pipeline->lists, inputs.pipeline->lists, period, times);
+  result.parts = parts_of(plan.lists, inputs.pipeline->lists, period, times);
   if (result.parts.empty()) return std::nullopt;
+  result.inputs = train::read_inputs(result.arguments, callbacks, edit);
   return result;
 }
 

@@ -2,7 +2,8 @@
 //
 // Steady     between the first micro-batches and the last ones a rank repeats a part of its list: in 1F1B a forward and
 //            a backward. A step with more micro-batches repeats it more often, and is the same otherwise.
-// Recorded   a step with as many micro-batches that the part is there twice. It is then put in for the others.
+// Recorded   a step with as many micro-batches that the part is there three times: the first is not steady yet, the
+//            others are compared. It is then put in for the others.
 // Exact      the entries, marks and allocated memory of the whole step, or nothing: the lists of the whole step have to
 //            be those of the short one with the part repeated, and the part's two records have to be equal, but for the
 //            numbers of micro-batches. GPipe and LoopedBFS repeat nothing.

@@ -26,7 +26,7 @@ std::string layout_of(const Layers& layers) {
   return text + 'L';
 }
 
-void check(const train::PipelineParallel& options) {
+void check_split(const train::PipelineParallel& options) {
   const auto refuse = [](std::string_view flag) {
     config_error("--pipeline-split auto and {} both say which layers a stage has; remove one of them", flag);
   };
@@ -47,15 +47,15 @@ void check(const train::PipelineParallel& options) {
       schedule);
 }
 
-class Search {
+class SplitSearch {
  public:
-  Search(const train::TrainSections& arguments, const train::PretrainCallbacks& callbacks,
-         const virtual_time::HardwareProfile& profile)
+  SplitSearch(const train::TrainSections& arguments, const train::PretrainCallbacks& callbacks,
+              const virtual_time::HardwareProfile& profile)
       : arguments_(arguments),
         callbacks_(callbacks),
         profile_(profile),
         ranks_(pipeline().pipeline_model_parallel_size) {
-    check(pipeline());
+    check_split(pipeline());
     pipeline().pipeline_split = train::PipelineSplit::kEqual;
     const int chunks = std::max(1, pipeline().num_virtual_stages_per_pipeline_rank);
     stages_ = static_cast<std::size_t>(ranks_) * static_cast<std::size_t>(chunks);
@@ -64,11 +64,9 @@ class Search {
 
   ChosenSplit run() {
     const Layers equal = equal_numbers();
-    const std::optional<StepEstimate> plan = try_split(equal, Capacity::kLifted);
-    const Layers balanced = balanced_numbers(*plan, equal);
-    result_.tried.clear();
-    for (const Layers& layers : {equal, balanced, with_last(balanced, 1), with_last(balanced, -1)}) {
-      if (!layers.empty() && !is_tried(layers)) try_split(layers, Capacity::kOfTheProfile);
+    const Layers balanced = balanced_numbers(try_split(equal), equal);
+    for (const Layers& layers : {balanced, with_last(balanced, 1), with_last(balanced, -1)}) {
+      if (!layers.empty() && !is_tried(layers)) try_split(layers);
     }
     const auto better = [](const TriedSplit& a, const TriedSplit& b) {
       if (a.fits != b.fits) return a.fits;
@@ -147,18 +145,18 @@ class Search {
     return std::ranges::find(result_.tried, layers, &TriedSplit::layers) != result_.tried.end();
   }
 
-  std::optional<StepEstimate> try_split(const Layers& layers, Capacity capacity) {
+  StepEstimate try_split(const Layers& layers) {
     pipeline().pipeline_model_parallel_layout = layout_of(layers);
     TriedSplit& tried = result_.tried.emplace_back(TriedSplit{.layers = layers});
-    std::optional<StepEstimate> plan;
+    StepEstimate plan;
     try {
-      plan = estimate_step(arguments_, callbacks_, profile_, capacity);
+      plan = estimate_step(arguments_, callbacks_, profile_);
       tried.fits = true;
     } catch (const OutOfMemoryError&) {
       plan = estimate_step(arguments_, callbacks_, profile_, Capacity::kLifted);
     }
-    tried.step_ns = plan->time.step_ns;
-    tried.peak_reserved_bytes = plan->memory.peak_reserved_bytes;
+    tried.step_ns = plan.time.step_ns;
+    tried.peak_reserved_bytes = plan.memory.peak_reserved_bytes;
     return plan;
   }
 
@@ -179,7 +177,7 @@ std::optional<ChosenSplit> choose_split(const train::TrainSections& arguments,
                                         const train::PretrainCallbacks& callbacks,
                                         const virtual_time::HardwareProfile& profile) {
   if (arguments.parallel.pipeline.pipeline_split != train::PipelineSplit::kAuto) return std::nullopt;
-  return Search(arguments, callbacks, profile).run();
+  return SplitSearch(arguments, callbacks, profile).run();
 }
 
 std::string to_text(const ChosenSplit& split) {

@@ -30,17 +30,16 @@ constexpr std::string_view kSearched[] = {"tensor_parallel_size",
                                           "num_to_backward_prefetch",
                                           "offload_to_cpu"};
 
-// Ranks of the world that read samples of their own.
-int data_ranks(const PlanChoice& choice) {
-  return std::max(1,
-                  choice.world / choice.stages / (choice.config.context_ranks() * choice.config.tensor_parallel_size));
-}
-
 double ns_per_token(const StepEstimate& plan) {
   return static_cast<double>(plan.time.step_ns) / static_cast<double>(plan.throughput.tokens);
 }
 
 }  // namespace
+
+int data_ranks(const PlanChoice& choice) {
+  return std::max(1,
+                  choice.world / choice.stages / (choice.config.context_ranks() * choice.config.tensor_parallel_size));
+}
 
 bool PlanChoice::operator==(const PlanChoice& other) const {
   return flags_of(*this) == flags_of(other) && sharding::same_values(config, other.config);

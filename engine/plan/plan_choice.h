@@ -30,6 +30,9 @@ struct PlanChoice {
 
   bool operator==(const PlanChoice& other) const;
 };
+// Ranks of the world that read samples of their own.
+int data_ranks(const PlanChoice& choice);
+
 struct FlagValue {
   std::string_view flag;
   std::int64_t value = 0;

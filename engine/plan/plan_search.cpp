@@ -48,7 +48,7 @@ std::vector<int> micro_batch_sizes(const ChoicePlans& plans) {
   const PlanChoice& base = plans.base();
   std::vector<int> sizes = plans.micro_batch_sizes(base);
   if (!sizes.empty()) return sizes;
-  const int unit = base.world / base.stages / (base.config.context_ranks() * base.config.tensor_parallel_size);
+  const int unit = data_ranks(base);
   config_error("--global-batch-size is {}, which {} {} cannot share out; use a multiple of {}",
                plans.options().global_batch_size.value_or(0), unit,
                unit == base.world ? "devices" : "groups of devices", unit);

@@ -17,11 +17,14 @@ using device::EntryKind;
 
 bool waits_for_message(const device::Recording& recording, const Entry& entry) {
   if (entry.kind != EntryKind::kStreamWait || entry.stream != device::StreamId::kCompute) return false;
-  const Entry& other = recording.entry(entry.other);
-  return other.kind == EntryKind::kCollective && other.collective == device::CollectiveKind::kMessage;
+  return is_message(recording.entry(entry.other));
 }
 
 }  // namespace
+
+bool is_message(const Entry& entry) {
+  return entry.kind == EntryKind::kCollective && entry.collective == device::CollectiveKind::kMessage;
+}
 
 void measure_time(StageEstimate& stage, const device::Recording& recording, const virtual_time::RankTimes& times,
                   std::int64_t step_ns) {
@@ -41,14 +44,14 @@ void measure_time(StageEstimate& stage, const device::Recording& recording, cons
   stage.exposed_message_ns = exposed;
 }
 
-StageEstimate describe_rank(const train::PipelinePlan& plan, std::int64_t place) {
+StageEstimate describe_rank(const train::PipelinePlan& plan, const train::PipelineFigures& figures,
+                            std::int64_t place) {
   StageEstimate rank;
   std::vector<std::string> stages;
   for (const sharding::StageLayout& stage : plan.stages) {
     if (stage.rank == place) stages.push_back(fmt::format("stage {}: {}", stage.stage, train::content_of(stage)));
   }
   rank.content = fmt::to_string(fmt::join(stages, "; "));
-  const train::PipelineFigures figures = train::pipeline_figures(plan.schedule);
   rank.in_flight = figures.peak_activations.at(static_cast<std::size_t>(place));
   return rank;
 }

@@ -18,7 +18,11 @@
 #include "engine/virtual_time/resolve.h"
 
 namespace loom::device {
+struct Entry;
 struct Recording;
+}  // namespace loom::device
+namespace loom::train {
+struct PipelineFigures;
 }
 
 namespace loom::plan {
@@ -42,11 +46,14 @@ struct PipelineEstimate {
   double bubble = 0;
 };
 
+// Whether an entry sends or receives for a stage.
+bool is_message(const device::Entry& entry);
+
 // The time of a rank in a step of all ranks.
 void measure_time(StageEstimate& stage, const device::Recording& recording, const virtual_time::RankTimes& times,
                   std::int64_t step_ns);
-// The stages of a rank of the pipeline, and how many micro-batches it has in flight.
-StageEstimate describe_rank(const train::PipelinePlan& plan, std::int64_t place);
+// The stages of a rank of the pipeline, and how many micro-batches it has in flight. `figures`: of the plan's schedule.
+StageEstimate describe_rank(const train::PipelinePlan& plan, const train::PipelineFigures& figures, std::int64_t place);
 // Once all ranks are measured.
 void add_up(PipelineEstimate& pipeline, std::int64_t step_ns);
 

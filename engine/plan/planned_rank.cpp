@@ -133,7 +133,7 @@ PhaseMemory PlannedRank::save() {
 // A dry device records collectives and makes none. Messages go over the communicator of the pipeline.
 std::vector<comm::UsedGroup> PlannedRank::used_groups(const device::Recording& recording) const {
   for (const device::Entry& entry : recording.entries) {
-    if (entry.kind != device::EntryKind::kCollective || entry.collective == device::CollectiveKind::kMessage) continue;
+    if (entry.kind != device::EntryKind::kCollective || is_message(entry)) continue;
     used_->add(std::string(recording.text(entry.axis)), recording.group(entry.group));
   }
   return used_->all();

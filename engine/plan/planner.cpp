@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <fmt/format.h>
 #include <map>
-#include <tuple>
-#include <type_traits>
 #include <unordered_set>
 
 #include "engine/core/error.h"
@@ -17,6 +15,7 @@
 #include "engine/plan/plan_memory.h"
 #include "engine/plan/planned_rank.h"
 #include "engine/train/inputs.h"
+#include "engine/train/schedule/pipeline_time.h"
 #include "engine/train/step/step_flops.h"
 #include "engine/train/step_volume.h"
 #include "engine/train/trainer.h"
@@ -289,10 +288,11 @@ virtual_time::HardwareProfile profile_of(std::vector<RankPlan>& ranks) {
 PipelineEstimate describe_pipeline(const train::PipelinePlan& pipeline, const StepEstimate& plan,
                                    const std::vector<RankPlan>& ranks) {
   PipelineEstimate estimate{.schedule = pipeline.schedule_name};
+  const train::PipelineFigures figures = train::pipeline_figures(pipeline.schedule);
   const int width = plan.world / static_cast<int>(ranks.size());
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     const PlannedRun& run = plan.runs[i];
-    StageEstimate stage = describe_rank(pipeline, run.rank / width);
+    StageEstimate stage = describe_rank(pipeline, figures, run.rank / width);
     stage.rank = run.rank;
     stage.parameters = ranks[i].parameters;
     stage.peak_allocated_bytes = ranks[i].memory.peak_allocated_bytes;
@@ -305,8 +305,9 @@ PipelineEstimate describe_pipeline(const train::PipelinePlan& pipeline, const St
   return estimate;
 }
 
-// Fills in all but what the communicators take.
-void plan_step(StepEstimate& plan, const PlannedJob& job, std::vector<comm::UsedGroup>& used) {
+// All but what the communicators take. NotSteady where few micro-batches were recorded.
+StepEstimate plan_recorded(const PlannedJob& job, std::vector<comm::UsedGroup>& used) {
+  StepEstimate plan;
   std::vector<RankPlan> ranks = plan_ranks(plan, job);
   const auto reserved = [](const RankPlan& rank) { return rank.memory.peak_reserved_bytes; };
   plan.shown = static_cast<std::size_t>(std::ranges::max_element(ranks, {}, reserved) - ranks.begin());
@@ -325,6 +326,17 @@ void plan_step(StepEstimate& plan, const PlannedJob& job, std::vector<comm::Used
   plan.throughput = throughput_plan(job.arguments, plan.runs, model, plan.time.step_ns);
   plan.swaps = estimate_swap(plan.run().recording, plan.run().times, shown.swapped);
   used = std::move(shown.used);
+  return plan;
+}
+
+// The same, with all micro-batches recorded where few do not say how the others go.
+StepEstimate plan_step(PlannedJob job, std::vector<comm::UsedGroup>& used) {
+  try {
+    return plan_recorded(job, used);
+  } catch (const NotSteady&) {
+    job.few = nullptr;
+    return plan_recorded(job, used);
+  }
 }
 
 // The figures that follow from what is outside the allocator.
@@ -341,13 +353,7 @@ StepEstimate plan_beside(const OutsideMemory& outside, PlannedJob job, Capacity 
   if (capacity == Capacity::kOfTheProfile) job.capacity_bytes = allocator_limit(options, job.profile, outside);
   StepEstimate plan;
   try {
-    try {
-      plan_step(plan, job, used);
-    } catch (const NotSteady&) {
-      job.few = nullptr;
-      plan = {};
-      plan_step(plan, job, used);
-    }
+    plan = plan_step(job, used);
   } catch (const HostMemoryError&) {
     throw;
   } catch (const OutOfMemoryError& error) {

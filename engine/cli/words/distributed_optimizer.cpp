@@ -34,23 +34,30 @@ std::string layers_of(const models::ModelOptions& options) {
 
 }  // namespace
 
+bool has_distributed_optimizer(const job::Job& job) { return job::foreign_value(job.written, kFlag).has_value(); }
+
+std::vector<std::string> refused_distributed_optimizer(const job::Job& job) {
+  if (!has_distributed_optimizer(job) || job.optimizer.swap_optimizer) return {};
+  return {
+      "--use-distributed-optimizer does not go with a file of --use-torch-fsdp2, which says itself how the optimizer's "
+      "state is shared out; remove it, and write reshard_after_forward: false, reshard_after_backward: false and "
+      "sync_each_batch: false into the file for what it does"};
+}
+
 void settle_distributed_optimizer(job::Job& job, bool users_program) {
   train::ParallelOptions& parallel = job.parallel;
-  const bool is_here = job::foreign_value(job.written, kFlag) && !job.optimizer.swap_optimizer;
+  const bool is_here = has_distributed_optimizer(job) && !job.optimizer.swap_optimizer;
   if (!is_here || parallel.use_torch_fsdp2 || parallel.fsdp2_config_path || parallel.fsdp2_config) return;
-  std::string keys = "sharding_size: auto\nreshard_after_forward: false\n";
-  if (!parallel.pipeline.is_on()) keys += "reshard_after_backward: false\nsync_each_batch: false\n";
-  if (job.optimizer.fp16) keys += "param_dtype: fp16\n";
-  if (parallel.bf16) keys += "param_dtype: bf16\nreduce_dtype: fp32\n";
+  std::vector<std::string> keys{"sharding_size: auto", "reshard_after_forward: false"};
+  if (!parallel.pipeline.is_on()) keys.insert(keys.end(), {"reshard_after_backward: false", "sync_each_batch: false"});
+  if (job.optimizer.fp16) keys.emplace_back("param_dtype: fp16");
+  if (parallel.bf16) keys.insert(keys.end(), {"param_dtype: bf16", "reduce_dtype: fp32"});
   const std::string layers = overlaps(job) && !users_program ? layers_of(job.model) : std::string{};
-  if (!layers.empty()) keys += fmt::format("sub_modules_to_wrap: [\"{}.{{*}}\"]\n", layers);
+  if (!layers.empty()) keys.push_back(fmt::format("sub_modules_to_wrap: [\"{}.{{*}}\"]", layers));
   parallel.use_torch_fsdp2 = true;
-  parallel.fsdp2_config = std::make_shared<const sharding::Fsdp2Config>(sharding::parse_fsdp2_config(keys, kFlag));
-  job.written.told.push_back(fmt::format("{} as fsdp2_config.yaml:\n  {}", kFlag, [&] {
-    std::string indented;
-    for (const char c : keys.substr(0, keys.size() - 1)) indented += c == '\n' ? "\n  " : std::string(1, c);
-    return indented;
-  }()));
+  parallel.fsdp2_config = std::make_shared<const sharding::Fsdp2Config>(
+      sharding::parse_fsdp2_config(fmt::format("{}\n", fmt::join(keys, "\n")), kFlag));
+  job.written.told.push_back(fmt::format("{} as fsdp2_config.yaml:\n  {}", kFlag, fmt::join(keys, "\n  ")));
   for (const std::string_view flag :
        {kFlag, std::string_view("--overlap-grad-reduce"), std::string_view("--overlap-param-gather")}) {
     std::erase_if(job.written.foreign, [&](const auto& given) { return given.first == flag; });

@@ -9,9 +9,18 @@
 //           nothing overlaps.
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "engine/job/job.h"
 
 namespace loom::cli {
+
+// Whether the flag is given.
+bool has_distributed_optimizer(const job::Job& job);
+
+// What to say of the flag where a file says how to shard. Else empty.
+std::vector<std::string> refused_distributed_optimizer(const job::Job& job);
 
 // Puts it into the job, and a line with the keys into written.told. Nothing where a file says how to shard, or where
 // --swap-optimizer takes the flag.

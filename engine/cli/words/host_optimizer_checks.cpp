@@ -1,24 +1,9 @@
 #include "engine/cli/words/host_optimizer_checks.h"
 
+#include "engine/cli/words/distributed_optimizer.h"
 #include "engine/cli/words/schedule_rules.h"
-#include "engine/job/foreign.h"
 
 namespace loom::cli {
-namespace {
-
-bool has_distributed_optimizer(const job::Job& job) {
-  return job::foreign_value(job.written, "--use-distributed-optimizer").has_value();
-}
-
-}  // namespace
-
-std::vector<std::string> refused_distributed_optimizer(const job::Job& values) {
-  if (!has_distributed_optimizer(values) || values.optimizer.swap_optimizer) return {};
-  return {
-      "--use-distributed-optimizer does not go with a file of --use-torch-fsdp2, which says itself how the optimizer's "
-      "state is shared out; remove it, and write reshard_after_forward: false, reshard_after_backward: false and "
-      "sync_each_batch: false into the file for what it does"};
-}
 
 void check_host_optimizer(const Command& app, const job::Job& a) {
   using Kind = train::OptimizerKind;
