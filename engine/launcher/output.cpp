@@ -1,0 +1,177 @@
+#include "engine/launcher/output.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <fmt/format.h>
+#include <map>
+#include <mutex>
+#include <sys/eventfd.h>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "engine/core/error.h"
+#include "engine/launcher/failure_report.h"
+#include "engine/launcher/lines.h"
+
+namespace loom::launcher {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::seconds kDrain{2};
+
+// False where the system refuses.
+bool write_all(int descriptor, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(descriptor, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0 && errno == EAGAIN) {
+      pollfd poll{descriptor, POLLOUT, 0};
+      ::poll(&poll, 1, 1000);
+      continue;
+    }
+    if (written < 0) return false;
+    bytes.remove_prefix(static_cast<std::size_t>(written));
+  }
+  return true;
+}
+
+}  // namespace
+
+class Output::Loop {
+ public:
+  Loop() : wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    if (wake_.get() < 0) raise<Error>("the launcher has no event: {}", std::strerror(errno));
+    thread_ = std::thread([this] { run(); });
+  }
+  ~Loop() {
+    end_ = true;
+    wake();
+    thread_.join();
+  }
+  Loop(const Loop&) = delete;
+  Loop& operator=(const Loop&) = delete;
+
+  std::unique_ptr<Descriptor> add(Stream stream, Id& id) {
+    std::array<int, 2> ends{};
+    if (::pipe2(ends.data(), O_CLOEXEC) != 0) raise<Error>("no pipe for a worker's output: {}", std::strerror(errno));
+    auto opened = std::make_unique<Open>(std::move(stream), ends[0]);
+    ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
+    {
+      const std::scoped_lock lock(mutex_);
+      id = next_id_++;
+      streams_[id] = std::move(opened);
+    }
+    wake();
+    return std::make_unique<Descriptor>(ends[1]);
+  }
+
+  std::string last_lines(Id id) const {
+    const std::scoped_lock lock(mutex_);
+    const auto stream = streams_.find(id);
+    return stream == streams_.end() ? std::string{} : stream->second->last.text();
+  }
+
+  void drain() {
+    std::unique_lock lock(mutex_);
+    const auto all_over = [this] {
+      for (const auto& [id, stream] : streams_) {
+        if (!stream->over) return false;
+      }
+      return true;
+    };
+    over_.wait_for(lock, kDrain, all_over);
+    for (const auto& [id, stream] : streams_) finish(*stream);
+    streams_.clear();
+  }
+
+  std::string problem() const {
+    const std::scoped_lock lock(mutex_);
+    return problem_;
+  }
+
+ private:
+  struct Open {
+    Open(Stream stream, int end) : to(std::move(stream)), pipe(end) {}
+    const Stream to;
+    const Descriptor pipe;
+    Lines lines;
+    LastLines last{kLastLinesBytes};
+    bool over = false;
+  };
+
+  void wake() const {
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const ssize_t put = ::write(wake_.get(), &one, sizeof(one));
+  }
+
+  void run() {
+    while (!end_) {
+      std::vector<pollfd> polled{{wake_.get(), POLLIN, 0}};
+      {
+        const std::scoped_lock lock(mutex_);
+        for (const auto& [id, stream] : streams_) {
+          if (!stream->over) polled.push_back({stream->pipe.get(), POLLIN, 0});
+        }
+      }
+      ::poll(polled.data(), polled.size(), 1000);
+      std::uint64_t count = 0;
+      [[maybe_unused]] const ssize_t got = ::read(wake_.get(), &count, sizeof(count));
+      const std::scoped_lock lock(mutex_);
+      for (const auto& [id, stream] : streams_) read(*stream);
+      over_.notify_all();
+    }
+  }
+
+  // What is there; at most a part, so that each stream has its turn.
+  void read(Open& stream) {
+    std::array<char, 65536> buffer{};
+    if (stream.over) return;
+    const ssize_t got = ::read(stream.pipe.get(), buffer.data(), buffer.size());
+    if (got < 0) return;
+    if (got == 0) return finish(stream);
+    const std::string_view bytes(buffer.data(), static_cast<std::size_t>(got));
+    stream.last.add(bytes);
+    if (stream.to.file && !write_all(stream.to.file->get(), bytes) && problem_.empty()) {
+      problem_ = fmt::format("a log of a worker cannot be written: {}; it is incomplete", std::strerror(errno));
+    }
+    if (stream.to.console >= 0) stream.lines.add(bytes, [&](std::string_view line) { show(stream.to, line); });
+  }
+
+  void finish(Open& stream) {
+    if (stream.over) return;
+    stream.over = true;
+    if (stream.to.console >= 0) stream.lines.finish([&](std::string_view line) { show(stream.to, line); });
+  }
+
+  static void show(const Stream& to, std::string_view line) {
+    write_all(to.console, to.prefix.empty() ? line : to.prefix + std::string(line));
+  }
+
+  const Descriptor wake_;
+  mutable std::mutex mutex_;
+  std::condition_variable over_;
+  std::map<Id, std::unique_ptr<Open>> streams_;
+  Id next_id_ = 0;
+  std::string problem_;
+  std::atomic<bool> end_ = false;
+  std::thread thread_;
+};
+
+Output::Output() : loop_(std::make_unique<Loop>()) {}
+Output::~Output() = default;
+std::unique_ptr<Descriptor> Output::add(Stream stream, Id& id) { return loop_->add(std::move(stream), id); }
+std::string Output::last_lines(Id id) const { return loop_->last_lines(id); }
+void Output::drain() { loop_->drain(); }
+std::string Output::problem() const { return loop_->problem(); }
+
+}  // namespace loom::launcher
