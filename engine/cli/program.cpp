@@ -12,6 +12,7 @@
 #include "engine/cli/commands/compare_command.h"
 #include "engine/cli/commands/compared_plans.h"
 #include "engine/cli/commands/config_command.h"
+#include "engine/cli/commands/launcher_command.h"
 #include "engine/cli/commands/lint_command.h"
 #include "engine/cli/commands/optional_commands.h"
 #include "engine/cli/commands/plan_command.h"
@@ -51,6 +52,7 @@ int run(const ParsedCommand& command) {
   if (const auto* shown = std::get_if<ConfigArguments>(&command)) return run_config(*shown, std::cout);
   if (const auto* linted = std::get_if<LintArguments>(&command)) return run_lint(*linted, std::cout);
   if (const auto* adapted = std::get_if<AdaptArguments>(&command)) return run_adapt(*adapted, std::cout, std::cerr), 0;
+  if (const auto* launched = std::get_if<LauncherArguments>(&command)) return run_launcher(*launched, std::cout);
   if (const auto* optional = std::get_if<OptionalArguments>(&command)) return run_optional(*optional);
   run_train(std::get<job::Job>(command), std::cout);
   return 0;
@@ -73,12 +75,18 @@ int run_with_advice(const ParsedCommand& command) {
   }
 }
 
+// A launcher does not depend on who started it: it gives its workers their environment.
+launch::Start start_of(int argc, const char* const* argv) {
+  const std::string_view command = argc > 1 ? argv[1] : "";
+  return command == "torchrun" || command == "msrun" ? launch::Start{} : launch::Start::detect();
+}
+
 }  // namespace
 
 int program_main(int argc, const char* const* argv) {
   return exit_status_of("shardloom", [&] {
     check_processor_variable();
-    return run_with_advice(parse_arguments(argc, argv, launch::Start::detect(), dialects::hub_models()));
+    return run_with_advice(parse_arguments(argc, argv, start_of(argc, argv), dialects::hub_models()));
   });
 }
 

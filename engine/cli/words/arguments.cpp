@@ -10,6 +10,7 @@
 #include "engine/cli/words/file_words.h"
 #include "engine/cli/words/flags.h"
 #include "engine/cli/words/host_optimizer_checks.h"
+#include "engine/cli/words/launcher_words.h"
 #include "engine/cli/words/optional_words.h"
 #include "engine/cli/words/refusals.h"
 #include "engine/cli/words/shape_flags.h"
@@ -213,6 +214,7 @@ class Parser {
 
   ParsedCommand run(int argc, const char* const* argv, const launch::Start& start, const dialects::Models& models) {
     std::vector<std::string> given{argv + 1, argv + argc};
+    if (LauncherWords::are_of_launcher(given)) return launcher_.settled(given);
     for (const OptionalWords* optional : optional_words()) given = optional->written_out(std::move(given));
     if (!given.empty() && given.front() == "config") return settled_config({given.begin() + 1, given.end()});
     const std::vector<std::string> words = with_file_words(given, start, models);
@@ -315,6 +317,7 @@ class Parser {
       app_.add_command("config", "Show what a configuration file of any dialect says, or write another.");
   Command& lint_ = app_.add_command("lint", "Check configuration files of any dialect without training.");
   Command& adapt_ = app_.add_command("adapt", "Rewrite a launch script of another tool to start shardloom train.");
+  LauncherWords launcher_{app_};
   Command& completion_ = app_.add_command("completion", "Print a script that completes these commands in a shell.");
   std::string shell_;
   std::string config_to_;

@@ -26,6 +26,7 @@
 #include "engine/dialects/model_tree.h"
 #include "engine/job/job.h"
 #include "engine/launch/start.h"
+#include "engine/launcher/options.h"
 #include "engine/train/callbacks.h"
 #include "engine/virtual_time/what_if.h"
 
@@ -96,6 +97,12 @@ struct LintArguments {
   int world_size = 0;           // 0: that of the file, if it says one
 };
 
+// `shardloom torchrun` and `shardloom msrun`.
+struct LauncherArguments {
+  launcher::Options options;
+  bool background = false;  // return when the workers of this node are on their way
+};
+
 // The command line asked for help: print `text` to standard output and end with `code`.
 struct EarlyExit {
   int code = 0;
@@ -112,7 +119,7 @@ struct OptionalArguments {
 };
 
 using ParsedCommand = std::variant<job::Job, PlanArguments, CompareArguments, CalibrateArguments, ConfigArguments,
-                                   LintArguments, AdaptArguments, OptionalArguments, EarlyExit>;
+                                   LintArguments, AdaptArguments, LauncherArguments, OptionalArguments, EarlyExit>;
 
 // Of the shardloom program; argv[0] is its name. `models`: for files that name modules. Throws ConfigError.
 ParsedCommand parse_arguments(int argc, const char* const* argv, const launch::Start& start = launch::Start::detect(),
