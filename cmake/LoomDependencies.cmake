@@ -12,6 +12,7 @@ if(NOT TARGET yaml-cpp::yaml-cpp)
 endif()
 
 find_package(NUMA REQUIRED)
+find_package(OpenSSL REQUIRED COMPONENTS Crypto)
 find_package(ISAL REQUIRED)
 if(LOOM_TEXT)
   find_package(Oniguruma REQUIRED)

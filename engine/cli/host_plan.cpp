@@ -55,10 +55,10 @@ offload::HostAllocatorOptions HostPlan::memory_of(int rank_of_process) const {
 HostPlan plan_host(const job::Job& arguments, const train::PretrainCallbacks& callbacks,
                    const train::TrainingInputs& inputs, const launch::Start& launched) {
   const int local_ranks = launched.local_ranks(arguments.launch.ranks);
-  const bool is_process = launched.mpi_ranks > 0;
+  const bool is_process = launched.ranks_are_processes();
   HostPlan host;
   host.placement = place(arguments.launch, local_ranks);
-  host.first_local_rank = is_process ? launched.mpi_local_rank : 0;
+  host.first_local_rank = is_process ? launched.local_process : 0;
   host.memory.ranks_of_process = is_process ? 1 : local_ranks;
   // A launcher may give each process cores of its own: what this one knows of the others' is not what they get.
   if (is_process && !host.placement.notes.empty()) {

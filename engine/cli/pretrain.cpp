@@ -16,6 +16,7 @@
 #include "engine/cli/standard_streams.h"
 #include "engine/cli/words/model_flags.h"
 #include "engine/core/error.h"
+#include "engine/core/log.h"
 #include "engine/core/shown_text.h"
 #include "engine/dialects/hub_models.h"
 #include "engine/job/agreement.h"
@@ -47,7 +48,7 @@ ObserverInputs read_observer_inputs(const job::Job& job) {
 std::vector<comm::SaidEntry> entries_of(const launch::Start& start, const job::Job& job,
                                         const train::PretrainCallbacks& callbacks,
                                         const train::TrainingInputs& inputs) {
-  if (!start.by_mpi()) return {};
+  if (!start.ranks_are_processes()) return {};
   std::vector<comm::SaidEntry> entries = job::agreement_entries(job);
   for (comm::SaidEntry& entry : train::job_entries(job, callbacks, inputs)) entries.push_back(std::move(entry));
   return entries;
@@ -117,7 +118,9 @@ void pretrain(const job::Job& given, const train::PretrainCallbacks& callbacks, 
   RunEnd end;
   const launch::Start start = launch::Start::detect();
   const auto deadline = std::chrono::minutes(given.launch.distributed_timeout_minutes);
-  if (start.by_processes() && start.process_rank > 0) return launch::wait_for_first(start, deadline);
+  log_debug("{}", start.describe());
+  if (start.is_scheduler) return launch::serve_store(start.tcp, {deadline});
+  if (start.first_runs_all() && start.process > 0) return launch::wait_for_first(start, deadline);
   launch::FirstProcess first_process(start);
   std::ostream& out = given.log.metrics_path == "-" ? std::cerr : standard_out;  // which then has the metrics alone
   std::ostream silent(nullptr);
@@ -140,7 +143,7 @@ void pretrain(const job::Job& given, const train::PretrainCallbacks& callbacks, 
   const launch::RankMain main = [&](RankContext& context, comm::World& world) {
     if (!entries.empty() && world.size() > 1) train::check_same_job(entries, *world.everyone());
     RankRun(setup, context, world, end, out).run();
-    if (start.by_mpi()) end.raise_stop();
+    if (start.ranks_are_processes()) end.raise_stop();
   };
   launch::run(start, job.launch.ranks, options, main);
   end.raise_problems();

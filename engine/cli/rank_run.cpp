@@ -92,7 +92,7 @@ std::string stop_text(int signal, std::int64_t step, const train::CheckpointOpti
 
 // Before anything of the rank is made.
 RankContext& set_up(RankContext& context, const RunSetup& setup) {
-  const int rank_of_process = setup.start.by_mpi() ? 0 : context.rank();
+  const int rank_of_process = setup.start.ranks_are_processes() ? 0 : context.rank();
   launch::bind_rank(context, setup.host.cores(rank_of_process));
   nn::make_rank(context, train::rank_setup(setup.job, setup.host.memory_of(rank_of_process)));
   return context;
@@ -148,7 +148,7 @@ log::ProgressOptions RankRun::progress_options() const {
   return {.total_steps = job_.schedule.train_iters,
           .first_step = std::min(begins_at_, job_.schedule.train_iters),
           .log_interval = job_.log.log_interval,
-          .terminal = log::is_terminal(descriptor()) && !setup_.start.by_mpi(),
+          .terminal = log::is_terminal(descriptor()) && !setup_.start.ranks_are_processes(),
           .columns = log::terminal_columns(descriptor()),
           .shown = first_ && short_log_,
           .loss_unit = setup_.inputs.objective.unit};

@@ -60,13 +60,13 @@ std::unique_ptr<Descriptor> connection_to_first(const Start& start, Milliseconds
     if (::connect(socket->get(), generic(address), address.bytes) == 0) return socket;
     std::this_thread::sleep_for(kPause);
   }
-  raise<Error>("rank {}: the process of rank 0 did not start within {} s; look at its output", start.process_rank,
+  raise<Error>("rank {}: the process of rank 0 did not start within {} s; look at its output", start.process,
                deadline.count() / 1000);
 }
 
 }  // namespace
 
-FirstProcess::FirstProcess(const Start& start) : others_(start.by_processes() ? start.processes - 1 : 0) {
+FirstProcess::FirstProcess(const Start& start) : others_(start.first_runs_all() ? start.processes - 1 : 0) {
   if (others_ == 0) return;
   const Address address = address_of(start);
   socket_ = new_socket();
@@ -95,7 +95,7 @@ void wait_for_first(const Start& start, Milliseconds deadline) {
     bytes = ::recv(first->get(), &status, 1, 0);
   } while (bytes < 0 && errno == EINTR);
   if (bytes == 1 && status == 0) return;
-  raise<Error>("rank {}: the process of rank 0, which runs all ranks, {}; look at its output", start.process_rank,
+  raise<Error>("rank {}: the process of rank 0, which runs all ranks, {}; look at its output", start.process,
                bytes == 1 ? "failed" : "ended");
 }
 

@@ -76,7 +76,8 @@ void run_ranks(int ranks, const comm::CommOptions& options, const RankMain& main
 }
 
 void run(const Start& start, int ranks, const comm::CommOptions& options, const RankMain& main) {
-  if (start.by_mpi()) return run_mpi_rank(options, main);
+  if (start.ranks_are_processes() && start.carrier == Carrier::kTcp) return run_tcp_rank(start.tcp, options, main);
+  if (start.ranks_are_processes()) return run_mpi_rank(options, main);
   run_ranks(ranks, options, main);
 }
 

@@ -84,9 +84,9 @@ std::vector<comm::SaidEntry> DecoderRanks::entries(std::vector<comm::SaidEntry> 
 void DecoderRanks::run(std::vector<comm::SaidEntry> same, std::chrono::milliseconds patience, const Main& main) const {
   const comm::CommOptions options{patience};
   const launch::Start start = launch::Start::detect();
-  const auto job = start.by_mpi() ? entries(std::move(same)) : std::vector<comm::SaidEntry>{};
+  const auto job = start.ranks_are_processes() ? entries(std::move(same)) : std::vector<comm::SaidEntry>{};
   const launch::RankMain of_rank = [&](RankContext& context, comm::World& world) {
-    if (start.by_mpi() && world.size() > 1) {
+    if (start.ranks_are_processes() && world.size() > 1) {
       comm::check_same_entries(job, *world.everyone(),
                                {.tag = "agreement on the text",
                                 .differ = "ranks do not make the same text",

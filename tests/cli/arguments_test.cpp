@@ -311,7 +311,7 @@ TEST(ProgramArguments, RanksShareTheCores) {
 }
 
 TEST(ProgramArguments, AnMpiLauncherSetsTheRanks) {
-  const launch::Start two_nodes{.cores = 8, .mpi_ranks = 8, .mpi_local_ranks = 4};
+  const launch::Start two_nodes{.cores = 8, .processes = 8, .local_processes = 4};
   const job::Job a = train({}, two_nodes);
   EXPECT_EQ(a.launch.ranks, 8);
   EXPECT_EQ(a.launch.compute_threads, 2);
@@ -1268,13 +1268,13 @@ TEST(ProgramArguments, BindRanksToCoresAsMsrunAndTorchNpuAreTold) {
   const auto map = train({"--bind-core", R"({"device0": ["0-1"], "device1": ["2-3"]})"}).launch.affinity;
   EXPECT_EQ(map.mode, launch::AffinityMode::kRange);
   EXPECT_THAT(map.cores_of_rank, ElementsAre(Pair(0, ElementsAre(0, 1)), Pair(1, ElementsAre(2, 3))));
-  const launch::Start npu{.cores = 8, .mpi_ranks = 0, .mpi_local_ranks = 0, .affinity_conf = "2,npu0:0-3"};
+  const launch::Start npu{.cores = 8, .processes = 0, .local_processes = 0, .affinity_conf = "2,npu0:0-3"};
   EXPECT_EQ(train({}, npu).launch.affinity.mode, launch::AffinityMode::kCores);
   EXPECT_EQ(train({"--numa-device", "h200"}).launch.numa_device, "h200");
 }
 
 TEST(CommandLine, RanksAreBoundInOneWay) {
-  const launch::Start npu{.cores = 8, .mpi_ranks = 0, .mpi_local_ranks = 0, .affinity_conf = "1"};
+  const launch::Start npu{.cores = 8, .processes = 0, .local_processes = 0, .affinity_conf = "1"};
   EXPECT_EQ(refusal(with_model_and_data({"--bind-core", "True"}), npu),
             "--bind-core is True, and CPU_AFFINITY_CONF in the environment is 1; keep one of them");
 }
@@ -1299,8 +1299,8 @@ TEST(CommandLine, SaysWhereOptimizerStateIs) {
 }
 
 TEST(CommandLine, RanksAreNotGivenTwiceUnderMpi) {
-  EXPECT_EQ(refusal(with_model_and_data({"--nproc-per-node", "2"}), {.cores = 8, .mpi_ranks = 4, .mpi_local_ranks = 4}),
-            "--nproc-per-node is 2, but the MPI launcher started 4 ranks, one a process; leave it out");
+  EXPECT_EQ(refusal(with_model_and_data({"--nproc-per-node", "2"}), {.cores = 8, .processes = 4, .local_processes = 4}),
+            "--nproc-per-node is 2, but the launcher started 4 ranks, one a process; leave it out");
 }
 
 INSTANTIATE_TEST_SUITE_P(

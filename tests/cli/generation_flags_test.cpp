@@ -98,7 +98,7 @@ TEST(GenerateArguments, RanksShareTheCoresAndMpiCountsThem) {
   EXPECT_EQ(on({}, kEightCores).compute_threads, 8);
   EXPECT_EQ(on({"--nproc-per-node", "2"}, kEightCores).compute_threads, 4);
   EXPECT_EQ(on({"--nproc-per-node", "2", "--compute-threads", "3"}, kEightCores).compute_threads, 3);
-  const launch::Start mpi{.cores = 8, .mpi_ranks = 4, .mpi_local_ranks = 2};
+  const launch::Start mpi{.cores = 8, .processes = 4, .local_processes = 2};
   EXPECT_EQ(on({}, mpi).ranks, 4);
   EXPECT_EQ(on({}, mpi).compute_threads, 4);
 }
@@ -147,8 +147,8 @@ TEST(ChatArguments, WhatDoesNotGoTogetherIsRefused) {
       "--top-p is 0.5, but --temperature is 0, which always takes the likeliest token; give --temperature above 0");
   EXPECT_EQ(refusal({"chat", "out", "--nproc-per-node", "2000"}),
             "--nproc-per-node is 2000; use at most 1024, as each is a thread; more ranks are processes (mpirun)");
-  EXPECT_EQ(refusal({"generate", "out", "--prompt", "a", "--nproc-per-node", "2"}, {.cores = 8, .mpi_ranks = 4}),
-            "--nproc-per-node is 2, but the MPI launcher started 4 ranks, one a process; leave it out");
+  EXPECT_EQ(refusal({"generate", "out", "--prompt", "a", "--nproc-per-node", "2"}, {.cores = 8, .processes = 4}),
+            "--nproc-per-node is 2, but the launcher started 4 ranks, one a process; leave it out");
 }
 
 TEST(Help, OfChatHasGroupsAndAnExample) {

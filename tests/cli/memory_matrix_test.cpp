@@ -258,7 +258,7 @@ class Matrix : public ::testing::TestWithParam<Family> {
     for (const Words* part : {&command, &words}) {
       for (const std::string& word : *part) argv.push_back(word.c_str());
     }
-    const launch::Start context{.cores = 2, .mpi_ranks = 0, .mpi_local_ranks = 0};
+    const launch::Start context{.cores = 2, .processes = 0, .local_processes = 0};
     return std::get<Arguments>(parse_arguments(static_cast<int>(argv.size()), argv.data(), context));
   }
 

@@ -12,7 +12,7 @@ namespace loom::cli {
 
 using Words = std::vector<std::string>;
 
-inline const launch::Start kEightCores{.cores = 8, .mpi_ranks = 0, .mpi_local_ranks = 0};
+inline const launch::Start kEightCores{.cores = 8, .processes = 0, .local_processes = 0};
 
 inline Words operator+(Words words, const Words& more) {
   words.insert(words.end(), more.begin(), more.end());

@@ -82,7 +82,7 @@ class Pretrain : public ::testing::Test {
     words.insert(words.end(), more.begin(), more.end());
     std::vector<const char*> argv;
     for (const std::string& word : words) argv.push_back(word.c_str());
-    const launch::Start context{.cores = 2, .mpi_ranks = 0, .mpi_local_ranks = 0};
+    const launch::Start context{.cores = 2, .processes = 0, .local_processes = 0};
     return std::get<job::Job>(parse_program_arguments(static_cast<int>(argv.size()), argv.data(), {}, context));
   }
   Words two_ranks(const Words& more) const {

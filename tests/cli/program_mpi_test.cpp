@@ -397,7 +397,7 @@ TEST_F(MpiJob, MakesTheTextOfOneRankAndTalks) {
   EXPECT_THAT(together.err, HasSubstr("shardloom: line 2: /wat is no command; "));
   const Outcome ranks = folder.run(generate + Words{"--nproc-per-node", "2"}, kMpirun);
   EXPECT_EQ(ranks.exit_code, 2);
-  EXPECT_THAT(ranks.err, HasSubstr("shardloom: --nproc-per-node is 2, but the MPI launcher started 2 ranks, one a "
+  EXPECT_THAT(ranks.err, HasSubstr("shardloom: --nproc-per-node is 2, but the launcher started 2 ranks, one a "
                                    "process; leave it out\n"));
 }
 

@@ -1,5 +1,5 @@
 // What every ProcessGroup promises, as cases that any world can run: threads (collectives_test.cpp) and processes
-// (mpi_conformance.cpp), on one host or on several. A case runs on every rank and throws BrokenPromise where a result
+// (process_conformance.cpp), on one host or on several. A case runs on every rank and throws BrokenPromise where a result
 // is wrong.
 #pragma once
 

@@ -23,6 +23,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   for (const std::string& w : words) argv.push_back(w.c_str());
   return fuzz::answered_or_refused([&] {
     cli::parse_arguments(static_cast<int>(argv.size()), argv.data(),
-                         {.cores = 2, .mpi_ranks = 0, .mpi_local_ranks = 0});
+                         {.cores = 2, .processes = 0, .local_processes = 0});
   });
 }

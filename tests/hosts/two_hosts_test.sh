@@ -3,7 +3,7 @@
 #          processes, also where they share experts, sequences and matrices; when the link between the hosts is cut, both ranks end
 #          within the deadline, and each names the collective and the rank that did not come.
 # World:   two network namespaces (two_hosts.sh), the built program under mpirun, one rank on each, and two.
-#   two_hosts_test.sh PROGRAM SOURCE_FOLDER CONFORMANCE   (the program of tests/comm/mpi_conformance.cpp)
+#   two_hosts_test.sh PROGRAM SOURCE_FOLDER CONFORMANCE   (the program of tests/comm/process_conformance.cpp)
 # Skipped (exit status 77) with a reason where this process may not make network namespaces.
 set -euo pipefail
 program=$1

@@ -244,7 +244,7 @@ TEST_F(LaunchedBy, NobodyThreadsAreTheRanks) {
   const Start context = Start::detect();
   EXPECT_EQ(context.affinity_conf, "1,npu0:0-0");
   EXPECT_EQ(context.local_ranks(4), 4);
-  EXPECT_EQ(context.mpi_local_rank, 0);
+  EXPECT_EQ(context.local_process, 0);
 }
 
 TEST_F(LaunchedBy, OpenMpiSaysItsLocalRank) {
@@ -254,14 +254,14 @@ TEST_F(LaunchedBy, OpenMpiSaysItsLocalRank) {
   set("OMPI_COMM_WORLD_LOCAL_RANK", "3");
   const Start context = Start::detect();
   EXPECT_EQ(context.local_ranks(8), 4);
-  EXPECT_EQ(context.mpi_local_rank, 3);
+  EXPECT_EQ(context.local_process, 3);
 }
 
 TEST_F(LaunchedBy, ALauncherThatTellsNoLocalRankFillsMachinesInOrder) {
   set("PMI_SIZE", "8");
   set("PMI_RANK", "5");
   set("MPI_LOCALNRANKS", "4");
-  EXPECT_EQ(Start::detect().mpi_local_rank, 1);
+  EXPECT_EQ(Start::detect().local_process, 1);
 }
 
 // --- threads

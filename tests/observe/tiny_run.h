@@ -77,7 +77,7 @@ class TinyRun : public ::testing::Test {
     }
     std::vector<const char*> argv;
     for (const std::string& word : words) argv.push_back(word.c_str());
-    const launch::Start context{.cores = 2, .mpi_ranks = 0, .mpi_local_ranks = 0};
+    const launch::Start context{.cores = 2, .processes = 0, .local_processes = 0};
     std::ostringstream out;
     cli::pretrain(
         std::get<job::Job>(cli::parse_program_arguments(static_cast<int>(argv.size()), argv.data(), {}, context)),

@@ -1107,7 +1107,7 @@ int main(int argc, char** argv) {
   }
   const auto run_all = [&](const std::filesystem::path& folder) {
     request.folder = folder;
-    return launch::Start::detect().by_mpi() ? run_processes(request) : run_threads(request);
+    return launch::Start::detect().ranks_are_processes() ? run_processes(request) : run_threads(request);
   };
   return test::parity_main(argc, argv, "training_parity", run_all,
                            " [--mesh pp=P,dp_replicate=M,dp_shard=N,ring=R,ulysses=U,tp=T,sp=1,ep=E]");

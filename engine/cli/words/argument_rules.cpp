@@ -69,7 +69,7 @@ void check_planned_work(const job::Job& a) {
 }
 
 void settle_ranks(const Command& app, bool planned, const launch::Start& start, job::Job& a) {
-  if (start.by_processes() && !planned) {
+  if (start.first_runs_all() && !planned) {
     if (given(app, "--nproc-per-node") && a.launch.ranks != start.processes) {
       config_error("--nproc-per-node is {}, but the launcher started {} processes; remove it", a.launch.ranks,
                    start.processes);
@@ -77,11 +77,11 @@ void settle_ranks(const Command& app, bool planned, const launch::Start& start, 
     a.launch.ranks = start.processes;
   }
   int local_ranks = a.launch.ranks;
-  if (!planned && start.mpi_ranks == 0) {
+  if (!planned && !start.ranks_are_processes()) {
     check_limit("--nproc-per-node", a.launch.ranks, kMostThreadRanks,
                 ", as each is a thread; more ranks are processes (mpirun)");
   }
-  if (start.mpi_ranks > 0) local_ranks = take_mpi_ranks(app, start, a.launch.ranks);
+  if (start.ranks_are_processes()) local_ranks = take_processes(app, start, a.launch.ranks);
   const auto worker_num = job::foreign_value(a.written, "--worker-num");
   if (worker_num && *worker_num != fmt::to_string(a.launch.ranks)) {
     config_error("--worker-num is {}, but {} rank{} run; write --local-worker-num {} beside it, or remove it",
@@ -272,12 +272,12 @@ void apply_rules(const Command& app, Program program, job::Job& a, Refusals& ref
 
 }  // namespace
 
-int take_mpi_ranks(const Command& app, const launch::Start& start, int& ranks) {
+int take_processes(const Command& app, const launch::Start& start, int& ranks) {
   if (given(app, "--nproc-per-node")) {
-    config_error("--nproc-per-node is {}, but the MPI launcher started {} ranks, one a process; leave it out", ranks,
-                 start.mpi_ranks);
+    config_error("--nproc-per-node is {}, but the launcher started {} ranks, one a process; leave it out", ranks,
+                 start.processes);
   }
-  ranks = start.mpi_ranks;
+  ranks = start.processes;
   return start.local_ranks(ranks);
 }
 

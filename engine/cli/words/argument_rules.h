@@ -15,8 +15,8 @@ namespace loom::cli {
 void check_sources(const job::Job& values, Program program);
 // ConfigError with what `refusals` holds and what is wrong besides.
 void settle(const Command& app, Program program, const launch::Start& start, job::Job& values, Refusals& refusals);
-// Under an MPI launcher: puts its number of ranks into `ranks`, and returns how many of them this machine has.
-int take_mpi_ranks(const Command& app, const launch::Start& start, int& ranks);
+// Under a launcher of processes: puts its number of ranks into `ranks`, and returns how many of them this machine has.
+int take_processes(const Command& app, const launch::Start& start, int& ranks);
 // A search's result may not be given beside it; other given values are kept.
 void settle_search(const Command& app, PlanArguments& values);
 // Checks --world-size against --nproc-per-node.

@@ -152,7 +152,7 @@ class TrainingFlags final : public train::ExtraArguments {
   job::Job settled(const launch::Start& start) {
     settle_shape(values_, is_users(program_));
     settle_distributed_optimizer(values_, is_users(program_));
-    settle_replicas(values_, values_.launch.ranks > 1 || start.by_mpi() || start.by_processes());
+    settle_replicas(values_, values_.launch.ranks > 1 || start.ranks_are_processes() || start.first_runs_all());
     std::vector<std::string> parsed = unknown_flags(app_);
     for (const auto& lines :
          {refused_values_, refused_distributed_optimizer(values_), job::refused_foreign(values_.written)}) {

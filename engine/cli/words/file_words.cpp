@@ -52,7 +52,7 @@ Words flags_of(const dialects::Translation& file, const Words& given, Program pr
 
 void add_ranks(const dialects::Translation& file, const dialects::Context& context, Program program, const Words& given,
                const launch::Start& start, Words& words) {
-  if (!file.world || context.world_given || start.by_mpi()) return;
+  if (!file.world || context.world_given || start.ranks_are_processes()) return;
   if (plans(program) && value_in(given, "--fit") == "world-size") return;
   const std::string ranks = fmt::to_string(*file.world);
   words.insert(words.end(), {plans(program) ? "--world-size" : "--nproc-per-node", ranks});
@@ -131,7 +131,7 @@ dialects::Context context_of(const std::vector<std::string>& words, Program prog
     const int world = number_in(words, "--world-size");
     ranks = world > 0 ? world : ranks * context.nodes;
   }
-  if (start.by_mpi() && !plans(program)) ranks = start.mpi_ranks;
+  if (start.ranks_are_processes() && !plans(program)) ranks = start.processes;
   context.world_given = ranks > 0;
   context.world = std::max(1, ranks);
   context.flag = [words](std::string_view flag) { return value_in(words, flag); };

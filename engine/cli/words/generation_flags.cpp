@@ -76,7 +76,7 @@ void settle_ranks(const Command& app, const launch::Start& start, talk::Decoding
   int local_ranks = a.ranks;
   check_limit("--nproc-per-node", a.ranks, kMostRanks, ", as each is a thread; more ranks are processes (mpirun)");
   check_limit("--compute-threads", a.compute_threads, kMostThreads, ", best the cores of this machine");
-  if (start.mpi_ranks > 0) local_ranks = take_mpi_ranks(app, start, a.ranks);
+  if (start.ranks_are_processes()) local_ranks = take_processes(app, start, a.ranks);
   if (a.compute_threads == 0) a.compute_threads = std::max(1, start.cores / local_ranks);
 }
 

@@ -4,15 +4,15 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <sys/prctl.h>
 #include <utility>
 
-#include "engine/comm/call.h"
-
 namespace loom::comm::mpi {
 namespace {
+
+using messages::Direction;
+using messages::Message;
 
 using Clock = std::chrono::steady_clock;
 
@@ -32,9 +32,9 @@ std::vector<char> to_notice(const std::string& reason) {
 
 }  // namespace
 
-class Batch {
+class MpiBatch final : public messages::Batch {
  public:
-  Batch(int tag, std::vector<Message> messages) : tag_(tag), messages_(std::move(messages)) {}
+  MpiBatch(int tag, std::vector<Message> messages) : tag_(tag), messages_(std::move(messages)) {}
 
   void post(MPI_Comm comm, Clock::time_point deadline) {
     deadline_ = deadline;
@@ -78,10 +78,6 @@ class Batch {
     open_ = 0;
   }
 
-  // Guarded by the transport's mutex.
-  std::condition_variable ended;
-  std::optional<Outcome> outcome;
-
  private:
   void post_piece(MPI_Comm comm, const Message& message, std::size_t begin, std::size_t bytes) {
     MPI_Request request = MPI_REQUEST_NULL;
@@ -107,7 +103,7 @@ class Batch {
   Clock::time_point deadline_;
 };
 
-MpiTransport::MpiTransport(std::chrono::milliseconds timeout) : timeout_(timeout), thread_([this] { serve(); }) {
+MpiTransport::MpiTransport(std::chrono::milliseconds timeout) : Transport(timeout), thread_([this] { serve(); }) {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return initialised_; });
 }
@@ -121,35 +117,12 @@ MpiTransport::~MpiTransport() {
   thread_.join();
 }
 
-std::shared_ptr<Batch> MpiTransport::start(int tag, std::vector<Message> messages) {
-  auto batch = std::make_shared<Batch>(tag, std::move(messages));
+std::shared_ptr<messages::Batch> MpiTransport::start(int tag, std::vector<Message> messages) {
+  auto batch = std::make_shared<MpiBatch>(tag, std::move(messages));
   const std::lock_guard lock(mutex_);
   fresh_.push_back(batch);
   changed_.notify_all();
   return batch;
-}
-
-Outcome MpiTransport::wait(Batch& batch) {
-  std::unique_lock lock(mutex_);
-  batch.ended.wait(lock, [&] { return batch.outcome.has_value(); });
-  return *batch.outcome;
-}
-
-void MpiTransport::fail(const std::string& reason) noexcept {
-  const std::lock_guard lock(mutex_);
-  if (failure_) return;
-  failure_ = Failure{};
-  failure_->rank = rank_;
-  changed_.notify_all();
-  try {
-    failure_->reason = reason;
-  } catch (const std::bad_alloc&) {  // the failure itself must not be lost with its text
-  }
-}
-
-std::string MpiTransport::failure() const {
-  const std::lock_guard lock(mutex_);
-  return failure_ ? failed_first(failure_->rank, failure_->reason) : std::string{};
 }
 
 void MpiTransport::abort_job() {
@@ -158,8 +131,7 @@ void MpiTransport::abort_job() {
     aborting_ = true;
     changed_.notify_all();
   }
-  thread_.join();
-  std::_Exit(1);  // MPI_Abort has ended the process before
+  thread_.join();  // MPI_Abort has ended the process before
 }
 
 void MpiTransport::serve() {
@@ -214,8 +186,8 @@ void MpiTransport::finalise() {
 void MpiTransport::serve_until_stopped() {
   int idle_polls = 0;
   while (true) {
-    const std::vector<std::shared_ptr<Batch>> fresh = take_new(idle_polls);
-    for (const std::shared_ptr<Batch>& batch : fresh) post(batch);
+    const Batches fresh = take_new(idle_polls);
+    for (const std::shared_ptr<MpiBatch>& batch : fresh) post(batch);
     const bool progressed = poll_batches();
     poll_notice();
     spread_failure();
@@ -227,7 +199,7 @@ void MpiTransport::serve_until_stopped() {
   end_after_grace();
 }
 
-std::vector<std::shared_ptr<Batch>> MpiTransport::take_new(int idle_polls) {
+MpiTransport::Batches MpiTransport::take_new(int idle_polls) {
   if (idle_polls > kBusyPolls && idle_polls <= kYieldingPolls) sched_yield();
   std::unique_lock lock(mutex_);
   const auto called = [&] { return !fresh_.empty() || stopping_ || aborting_ || (failure_ && !failure_spread_); };
@@ -240,17 +212,17 @@ std::vector<std::shared_ptr<Batch>> MpiTransport::take_new(int idle_polls) {
   return std::exchange(fresh_, {});
 }
 
-void MpiTransport::post(const std::shared_ptr<Batch>& batch) {
+void MpiTransport::post(const std::shared_ptr<MpiBatch>& batch) {
   if (failure_spread_) return end(*batch, {});
-  batch->post(messages_, Clock::now() + timeout_);
+  batch->post(messages_, Clock::now() + timeout());
   active_.push_back(batch);
 }
 
 bool MpiTransport::poll_batches() {
   const auto now = Clock::now();
   bool progressed = false;
-  std::vector<std::shared_ptr<Batch>> open;
-  for (const std::shared_ptr<Batch>& batch : active_) {
+  Batches open;
+  for (const std::shared_ptr<MpiBatch>& batch : active_) {
     progressed |= batch->progress();
     if (batch->complete()) {
       end(*batch, {.done = true, .missing = {}});
@@ -279,8 +251,7 @@ void MpiTransport::poll_notice() {
   if (arrived == 0) return;
   const std::string reason = notice_text_.data();
   receive_notices();
-  const std::lock_guard lock(mutex_);
-  if (!failure_) failure_ = Failure{status.MPI_SOURCE, reason};
+  note_failure({status.MPI_SOURCE, reason});
 }
 
 void MpiTransport::spread_failure() {
@@ -300,17 +271,11 @@ void MpiTransport::spread_failure() {
       if (sent != MPI_REQUEST_NULL) MPI_Request_free(&sent);
     }
   }
-  for (const std::shared_ptr<Batch>& batch : active_) {
+  for (const std::shared_ptr<MpiBatch>& batch : active_) {
     batch->abandon();
     end(*batch, {});
   }
   active_.clear();
-}
-
-void MpiTransport::end(Batch& batch, Outcome outcome) {
-  const std::lock_guard lock(mutex_);
-  batch.outcome = std::move(outcome);
-  batch.ended.notify_all();
 }
 
 // Every rank that knows of the failure comes to this barrier; one that is busy elsewhere is not waited for longer than

@@ -1,4 +1,4 @@
-#include "engine/comm/mpi/mpi_group.h"
+#include "engine/comm/messages/message_group.h"
 
 #include <algorithm>
 #include <cstring>
@@ -8,7 +8,7 @@
 #include "engine/core/error.h"
 #include "engine/core/rounding.h"
 
-namespace loom::comm::mpi {
+namespace loom::comm::messages {
 namespace {
 
 constexpr std::size_t kScratchBytes = std::size_t{1} << 20;  // pieces under way from all peers stay near the core
@@ -63,10 +63,10 @@ std::string SeenCalls::last(int rank) const {
   return found == last_.end() ? std::string{} : found->second;
 }
 
-class MpiGroup::Exchange {
+class MessageGroup::Exchange {
  public:
   // Shows `call` to all members.
-  Exchange(MpiGroup& group, Lane lane, Call call, const Note& note = {})
+  Exchange(MessageGroup& group, Lane lane, Call call, const Note& note = {})
       : Exchange(group, group.peers(), lane, std::move(call)) {
     WireCall mine = to_wire(call_);
     mine.note = note;
@@ -74,7 +74,7 @@ class MpiGroup::Exchange {
     show({mine});
   }
   // Shows each member the bytes sent to it and expected from it.
-  Exchange(MpiGroup& group, Lane lane, const Call& call, std::span<const Outgoing> sends,
+  Exchange(MessageGroup& group, Lane lane, const Call& call, std::span<const Outgoing> sends,
            std::span<const Incoming> receives)
       : Exchange(group, group.peers(), lane, call) {
     std::vector<WireCall> mine(sends.size(), to_wire(call));
@@ -85,7 +85,7 @@ class MpiGroup::Exchange {
     show(std::move(mine));
   }
   // Shows `call` to members `to` and `from` alone.
-  Exchange(MpiGroup& group, Lane lane, const Call& call, int to, int from)
+  Exchange(MessageGroup& group, Lane lane, const Call& call, int to, int from)
       : Exchange(group, std::vector<int>{}, lane, call) {
     for (const int peer : {to, from}) {
       if (peer != kNobody && (peers_.empty() || peers_.front() != peer)) peers_.push_back(peer);
@@ -95,7 +95,7 @@ class MpiGroup::Exchange {
 
   // Whatever is under way still uses this call's memory.
   ~Exchange() {
-    for (const std::shared_ptr<Batch>& batch : started_) group_.transport_->wait(*batch);
+    for (const std::shared_ptr<Batch>& batch : started_) group_.transport_.wait(*batch);
   }
   Exchange(const Exchange&) = delete;
   Exchange& operator=(const Exchange&) = delete;
@@ -118,18 +118,18 @@ class MpiGroup::Exchange {
   std::shared_ptr<Batch> start(std::vector<Message> messages) { return start(kData, std::move(messages)); }
 
   void wait(Batch& batch) {
-    const Outcome outcome = group_.transport_->wait(batch);
+    const Outcome outcome = group_.transport_.wait(batch);
     if (outcome.done) return;
-    if (outcome.missing.empty()) fail(group_.transport_->failure());
+    if (outcome.missing.empty()) fail(group_.transport_.failure());
     std::vector<Missing> missing;
     for (const int rank : outcome.missing) missing.push_back({rank, group_.seen_->last(rank)});
-    fail(did_not_come(missing, group_.transport_->timeout()));
+    fail(did_not_come(missing, group_.transport_.timeout()));
   }
 
   Lane lane() const { return lane_; }
 
  private:
-  Exchange(MpiGroup& group, std::vector<int> peers, Lane lane, Call call)
+  Exchange(MessageGroup& group, std::vector<int> peers, Lane lane, Call call)
       : group_(group),
         lane_(lane),
         call_(std::move(call)),
@@ -152,7 +152,7 @@ class MpiGroup::Exchange {
 
   std::shared_ptr<Batch> start(Purpose purpose, std::vector<Message> messages) {
     const int tag = (group_.index_ * Lane::kCount + lane_.id()) * kPurposes + purpose;
-    started_.push_back(group_.transport_->start(tag, std::move(messages)));
+    started_.push_back(group_.transport_.start(tag, std::move(messages)));
     return started_.back();
   }
 
@@ -161,11 +161,11 @@ class MpiGroup::Exchange {
 
   [[noreturn]] void fail(const std::string& verdict) {
     const std::string text = where(group_.world_rank(group_.rank()), call_, group_.label_) + verdict;
-    group_.transport_->fail(text);
+    group_.transport_.fail(text);
     throw CommError(text);
   }
 
-  MpiGroup& group_;
+  MessageGroup& group_;
   const Lane lane_;
   const Call call_;
   std::vector<int> peers_;
@@ -175,18 +175,18 @@ class MpiGroup::Exchange {
   std::shared_ptr<Batch> calls_;
 };
 
-MpiGroup::MpiGroup(std::shared_ptr<MpiTransport> transport, std::shared_ptr<SeenCalls> seen, int index, int rank,
+MessageGroup::MessageGroup(Transport& transport, std::shared_ptr<SeenCalls> seen, int index, int rank,
                    std::vector<int> ranks, std::string name)
     : ProcessGroup(rank, std::move(ranks), std::move(name)),
-      transport_(std::move(transport)),
+      transport_(transport),
       seen_(std::move(seen)),
       index_(index),
       label_(group_label(this->name(), this->ranks())) {
-  const int room = transport_->largest_tag() / (Lane::kCount * kPurposes);
-  require(index < room, "group '{}' is of split {} of the job; this MPI has tags for {}", this->name(), index, room);
+  const int room = transport_.largest_tag() / (Lane::kCount * kPurposes);
+  require(index < room, "group '{}' is of split {} of the job; the transport has tags for {}", this->name(), index, room);
 }
 
-std::vector<Note> MpiGroup::exchange_notes(Lane lane, const Call& call, const Note& own) {
+std::vector<Note> MessageGroup::exchange_notes(Lane lane, const Call& call, const Note& own) {
   Exchange exchange(*this, lane, call, own);
   exchange.agree();
   std::vector<Note> notes;
@@ -194,9 +194,9 @@ std::vector<Note> MpiGroup::exchange_notes(Lane lane, const Call& call, const No
   return notes;
 }
 
-void MpiGroup::barrier(Lane lane, std::string_view tag) { Exchange(*this, lane, Call::barrier(tag)).agree(); }
+void MessageGroup::barrier(Lane lane, std::string_view tag) { Exchange(*this, lane, Call::barrier(tag)).agree(); }
 
-void MpiGroup::all_gather(Lane lane, std::span<const GatherPart> parts, std::string_view tag) {
+void MessageGroup::all_gather(Lane lane, std::span<const GatherPart> parts, std::string_view tag) {
   Exchange exchange(*this, lane, Call::all_gather(parts, tag));
   std::vector<Message> sends;
   std::vector<Message> receives;
@@ -219,7 +219,7 @@ void MpiGroup::all_gather(Lane lane, std::span<const GatherPart> parts, std::str
   exchange.wait(*sent);
 }
 
-void MpiGroup::reduce_scatter(Lane lane, const void* input, void* output, std::int64_t elems, DType dtype, ReduceOp op,
+void MessageGroup::reduce_scatter(Lane lane, const void* input, void* output, std::int64_t elems, DType dtype, ReduceOp op,
                               std::string_view tag) {
   Exchange exchange(*this, lane, Call::reduction(CallKind::kReduceScatter, elems, dtype, op, tag));
   std::vector<Slice> rows;
@@ -230,7 +230,7 @@ void MpiGroup::reduce_scatter(Lane lane, const void* input, void* output, std::i
   exchange.wait(*sent);
 }
 
-void MpiGroup::all_reduce(Lane lane, void* data, std::int64_t elems, DType dtype, ReduceOp op, std::string_view tag) {
+void MessageGroup::all_reduce(Lane lane, void* data, std::int64_t elems, DType dtype, ReduceOp op, std::string_view tag) {
   const Call call = Call::reduction(CallKind::kAllReduce, elems, dtype, op, tag);
   if (call.bytes <= kSmallReduction) return all_reduce_small(lane, call, data, elems);
   Exchange exchange(*this, lane, call);
@@ -257,7 +257,7 @@ void MpiGroup::all_reduce(Lane lane, void* data, std::int64_t elems, DType dtype
 }
 
 // Everyone sums everything: one exchange instead of two.
-void MpiGroup::all_reduce_small(Lane lane, const Call& call, void* data, std::int64_t elems) {
+void MessageGroup::all_reduce_small(Lane lane, const Call& call, void* data, std::int64_t elems) {
   Exchange exchange(*this, lane, call);
   std::byte* const theirs = scratch(lane, call.bytes * static_cast<std::size_t>(size()));
   std::vector<Message> sends;
@@ -277,7 +277,7 @@ void MpiGroup::all_reduce_small(Lane lane, const Call& call, void* data, std::in
   if (elems > 0) reduce_in_order(call.op, call.dtype, inputs, elems, data);
 }
 
-std::shared_ptr<Batch> MpiGroup::send_rows(Exchange& exchange, const void* base, std::span<const Slice> rows,
+std::shared_ptr<Batch> MessageGroup::send_rows(Exchange& exchange, const void* base, std::span<const Slice> rows,
                                            DType dtype) {
   const std::int64_t width = element_bytes(dtype);
   const std::int64_t longest = piece_elems(size(), width);
@@ -295,7 +295,7 @@ std::shared_ptr<Batch> MpiGroup::send_rows(Exchange& exchange, const void* base,
   return exchange.start(std::move(sends));
 }
 
-void MpiGroup::reduce_own_row(Exchange& exchange, const void* base, const Slice& row, DType dtype, ReduceOp op,
+void MessageGroup::reduce_own_row(Exchange& exchange, const void* base, const Slice& row, DType dtype, ReduceOp op,
                               void* out) {
   const std::int64_t width = element_bytes(dtype);
   const std::int64_t longest = piece_elems(size(), width);
@@ -329,7 +329,7 @@ void MpiGroup::reduce_own_row(Exchange& exchange, const void* base, const Slice&
   }
 }
 
-void MpiGroup::all_to_all(Lane lane, std::span<const Outgoing> sends, std::span<const Incoming> receives,
+void MessageGroup::all_to_all(Lane lane, std::span<const Outgoing> sends, std::span<const Incoming> receives,
                           std::string_view tag) {
   check_parts(sends, receives, rank(), size(), tag);
   Exchange exchange(*this, lane, Call::all_to_all(tag), sends, receives);
@@ -352,7 +352,7 @@ void MpiGroup::all_to_all(Lane lane, std::span<const Outgoing> sends, std::span<
   exchange.wait(*sent);
 }
 
-void MpiGroup::send_recv(Lane lane, int to, Outgoing sent, int from, Incoming received, std::string_view tag) {
+void MessageGroup::send_recv(Lane lane, int to, Outgoing sent, int from, Incoming received, std::string_view tag) {
   check_peers(to, sent, from, received, rank(), size(), tag);
   if (to == rank()) {
     if (sent.bytes > 0) std::memmove(received.data, sent.data, sent.bytes);
@@ -368,7 +368,7 @@ void MpiGroup::send_recv(Lane lane, int to, Outgoing sent, int from, Incoming re
   exchange.wait(*exchange.start(std::move(messages)));
 }
 
-void MpiGroup::broadcast(Lane lane, void* data, std::size_t bytes, int root, std::string_view tag) {
+void MessageGroup::broadcast(Lane lane, void* data, std::size_t bytes, int root, std::string_view tag) {
   require(root >= 0 && root < size(), "broadcast '{}': root is {}, the group has {} members", tag, root, size());
   Exchange exchange(*this, lane, Call::broadcast(bytes, root, tag));
   exchange.agree();
@@ -381,7 +381,7 @@ void MpiGroup::broadcast(Lane lane, void* data, std::size_t bytes, int root, std
   exchange.wait(*exchange.start(std::move(messages)));
 }
 
-std::shared_ptr<SharedSegment> MpiGroup::share(Lane lane, std::size_t bytes, std::string_view tag) {
+std::shared_ptr<SharedSegment> MessageGroup::share(Lane lane, std::size_t bytes, std::string_view tag) {
   const bool reachable = on_one_machine();
   std::optional<MemoryFile> file;
   if (reachable && rank() == 0) file.emplace(bytes);
@@ -398,17 +398,17 @@ std::shared_ptr<SharedSegment> MpiGroup::share(Lane lane, std::size_t bytes, std
   return segment;
 }
 
-bool MpiGroup::on_one_machine() const {
-  const std::vector<int>& nodes = transport_->nodes();
+bool MessageGroup::on_one_machine() const {
+  const std::vector<int>& nodes = transport_.nodes();
   return std::all_of(ranks().begin(), ranks().end(), [&](int rank) {
     return nodes[static_cast<std::size_t>(rank)] == nodes[static_cast<std::size_t>(ranks().front())];
   });
 }
 
-std::byte* MpiGroup::scratch(Lane lane, std::size_t bytes) {
+std::byte* MessageGroup::scratch(Lane lane, std::size_t bytes) {
   std::shared_ptr<SharedSegment>& held = scratch_[static_cast<std::size_t>(lane.id())];
   if (held == nullptr || held->bytes() < bytes) held = make_anonymous_segment(bytes);
   return held->data();
 }
 
-}  // namespace loom::comm::mpi
+}  // namespace loom::comm::messages

@@ -1,9 +1,9 @@
-// Ranks as processes that an MPI launcher started; begin with run_mpi_rank() of launch.h.
+// Ranks as processes; begin with run() of run_ranks.h.
 //
-// Model    Every collective is made of point-to-point messages, posted by the process's communication thread
-//          (mpi_transport.h): first all members exchange their calls, which tells who is missing and who differs, then
-//          the bytes move directly between each pair. MPI's own collectives cannot name a missing member or be
-//          cancelled, and its reduce-scatter is several times slower.
+// Model    Every collective is made of point-to-point messages of a transport (transport.h): first all members exchange
+//          their calls, which tells who is missing and who differs, then the bytes move directly between each pair.
+//          MPI's own collectives cannot name a missing member or be cancelled, and its reduce-scatter is several times
+//          slower.
 // Cost     S = full bytes, N ranks; each rank sends and receives, beside one small message a peer:
 //          all_gather, reduce_scatter S (N - 1) / N; all_reduce twice that, or S (N - 1) for small S; broadcast S from
 //          the root to each; all_to_all and send_recv what is sent, and a send_recv one small message to each of the
@@ -17,30 +17,30 @@
 
 #include <memory>
 
-#include "engine/comm/mpi/mpi_transport.h"
+#include "engine/comm/messages/transport.h"
 #include "engine/comm/process_group.h"
 
-namespace loom::comm::mpi {
+namespace loom::comm::messages {
 
-class MpiGroup;
+class MessageGroup;
 class SeenCalls;
 
-class MpiWorld final : public World {
+class MessageWorld final : public World {
  public:
-  explicit MpiWorld(std::shared_ptr<MpiTransport> transport);
+  explicit MessageWorld(Transport& transport);
 
-  int rank() const override { return transport_->rank(); }
-  int size() const override { return transport_->size(); }
+  int rank() const override { return transport_.rank(); }
+  int size() const override { return transport_.size(); }
   std::shared_ptr<ProcessGroup> split(int color, int key, std::string name, std::span<const int> members) override;
-  void fail(const std::string& reason) noexcept override { transport_->fail(reason); }
+  void fail(const std::string& reason) noexcept override { transport_.fail(reason); }
   // Waits for all ranks to end their work.
   void end();
 
  private:
-  const std::shared_ptr<MpiTransport> transport_;
+  Transport& transport_;
   const std::shared_ptr<SeenCalls> seen_;
-  const std::shared_ptr<MpiGroup> everyone_;
+  const std::shared_ptr<MessageGroup> everyone_;
   int splits_made_ = 0;  // split 0 is that of everyone_
 };
 
-}  // namespace loom::comm::mpi
+}  // namespace loom::comm::messages

@@ -49,7 +49,7 @@ int main(int, char** argv) {
   const std::string way = argv[1];
   const bool hasty = way.starts_with("stall") || way == "return";
   const comm::CommOptions options{.timeout = hasty ? std::chrono::seconds(1) : std::chrono::minutes(1)};
-  launch::run_mpi_rank(options, [&](RankContext& context, comm::World& world) {
+  launch::run(launch::Start::detect(), 3, options, [&](RankContext& context, comm::World& world) {
     const auto group = world.everyone("shard");
     comm::gather(*group, 8, "layers.2");
     if (context.rank() == 1) return comm::fail_as(way, *group);

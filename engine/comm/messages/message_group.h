@@ -1,4 +1,4 @@
-// MpiGroup: the collectives of mpi.h. Private to engine/comm.
+// MessageGroup: the collectives of message_world.h. Private to engine/comm.
 #pragma once
 
 #include <array>
@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "engine/comm/call.h"
-#include "engine/comm/mpi/mpi_transport.h"
+#include "engine/comm/messages/transport.h"
 #include "engine/comm/process_group.h"
 #include "engine/comm/slices.h"
 
-namespace loom::comm::mpi {
+namespace loom::comm::messages {
 
 // What was last seen of every rank of the job, for errors. All groups of a rank share one.
 class SeenCalls {
@@ -30,10 +30,10 @@ class SeenCalls {
 // What the transport sends beside a call (WireCall::note).
 using Note = std::array<std::int64_t, 2>;
 
-class MpiGroup final : public ProcessGroup {
+class MessageGroup final : public ProcessGroup {
  public:
   // `index` numbers the splits of the job alike on all ranks. The groups of one split share it: they share no ranks.
-  MpiGroup(std::shared_ptr<MpiTransport> transport, std::shared_ptr<SeenCalls> seen, int index, int rank,
+  MessageGroup(Transport& transport, std::shared_ptr<SeenCalls> seen, int index, int rank,
            std::vector<int> ranks, std::string name);
 
   void all_gather(Lane lane, std::span<const GatherPart> parts, std::string_view tag) override;
@@ -73,11 +73,11 @@ class MpiGroup final : public ProcessGroup {
   void reduce_own_row(Exchange& exchange, const void* base, const Slice& row, DType dtype, ReduceOp op, void* out);
   void all_reduce_small(Lane lane, const Call& call, void* data, std::int64_t elems);
 
-  const std::shared_ptr<MpiTransport> transport_;
+  Transport& transport_;
   const std::shared_ptr<SeenCalls> seen_;
   const int index_;
   const std::string label_;
   std::array<std::shared_ptr<SharedSegment>, Lane::kCount> scratch_;
 };
 
-}  // namespace loom::comm::mpi
+}  // namespace loom::comm::messages

@@ -3,12 +3,12 @@
 #include <string>
 #include <utility>
 
-#include "engine/comm/mpi/mpi.h"
-#include "engine/comm/mpi/mpi_group.h"
+#include "engine/comm/messages/message_world.h"
+#include "engine/comm/messages/message_group.h"
 #include "engine/core/error.h"
 
 namespace loom::comm {
-namespace mpi {
+namespace messages {
 namespace {
 
 std::vector<int> first_ranks(int count) {
@@ -19,13 +19,13 @@ std::vector<int> first_ranks(int count) {
 
 }  // namespace
 
-MpiWorld::MpiWorld(std::shared_ptr<MpiTransport> transport)
-    : transport_(std::move(transport)),
+MessageWorld::MessageWorld(Transport& transport)
+    : transport_(transport),
       seen_(std::make_shared<SeenCalls>()),
-      everyone_(std::make_shared<MpiGroup>(transport_, seen_, 0, transport_->rank(), first_ranks(transport_->size()),
+      everyone_(std::make_shared<MessageGroup>(transport_, seen_, 0, transport_.rank(), first_ranks(transport_.size()),
                                            "world")) {}
 
-std::shared_ptr<ProcessGroup> MpiWorld::split(int color, int key, std::string name, std::span<const int> expected) {
+std::shared_ptr<ProcessGroup> MessageWorld::split(int color, int key, std::string name, std::span<const int> expected) {
   const Call call = Call::split(name);
   std::vector<SplitChoice> choices;
   for (const Note& note : everyone_->exchange_notes(kHostLane, call, {color, key})) {
@@ -34,17 +34,17 @@ std::shared_ptr<ProcessGroup> MpiWorld::split(int color, int key, std::string na
   std::vector<int> ranks = members_of_split(choices, rank());
   if (const auto differs = unexpected_members(rank(), expected, ranks)) {
     const std::string text = where(rank(), call, group_label(everyone_->name(), everyone_->ranks())) + *differs;
-    transport_->fail(text);
+    transport_.fail(text);
     throw CommError(text);
   }
   const int index = ++splits_made_;
   if (ranks.empty()) return nullptr;
   const auto own = std::find(ranks.begin(), ranks.end(), rank()) - ranks.begin();
-  return std::make_shared<MpiGroup>(transport_, seen_, index, static_cast<int>(own), std::move(ranks), std::move(name));
+  return std::make_shared<MessageGroup>(transport_, seen_, index, static_cast<int>(own), std::move(ranks), std::move(name));
 }
 
-void MpiWorld::end() { everyone_->barrier(kHostLane, "end of the run"); }
+void MessageWorld::end() { everyone_->barrier(kHostLane, "end of the run"); }
 
-}  // namespace mpi
+}  // namespace messages
 
 }  // namespace loom::comm
