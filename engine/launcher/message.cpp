@@ -10,7 +10,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::size_t kLongestText = 8192;
+// Of a text in a message: six bytes for each of its bytes fit in kLongestMessage, and two of a report, which is escaped.
+std::size_t longest(std::string_view name) { return name == "report" ? 16384 : name == "last_lines" ? 4096 : 2000; }
 
 // Every message lists its fields once, for both directions.
 template <class Fields>
@@ -61,7 +62,7 @@ static_assert(std::size(kNames) == std::variant_size_v<Message>);
 
 struct Writer {
   Json& json;
-  void operator()(const char* name, const std::string& text) { json[name] = text.substr(0, kLongestText); }
+  void operator()(const char* name, const std::string& text) { json[name] = text.substr(0, longest(name)); }
   template <class Value>
   void operator()(const char* name, const Value& value) {
     json[name] = value;
