@@ -103,7 +103,8 @@ MeetingPoint meeting_point(const Source& source) {
   if (&source == &kMsrun && has("MS_SCHED_HOST")) {
     return {text_of({"MS_SCHED_HOST"}), text_of({"MS_SCHED_PORT"}), "MS_SCHED_HOST and MS_SCHED_PORT"};
   }
-  MeetingPoint point{text_of({"MASTER_ADDR"}), text_of({"MASTER_PORT", "MS_SCHED_PORT"}), "MASTER_ADDR and MASTER_PORT"};
+  MeetingPoint point{text_of({"MASTER_ADDR"}), text_of({"MASTER_PORT", "MS_SCHED_PORT"}),
+                     "MASTER_ADDR and MASTER_PORT"};
   if (&source == &kSlurm) {
     if (point.host.empty()) point.host = first_host(text_of({"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"}));
     if (point.port.empty()) point.port = slurm_port();
@@ -115,22 +116,24 @@ bool is_this_host(const std::string& host) { return host == "localhost" || host.
 
 void settle_tcp(Start& start, const Source& source, const MeetingPoint& point) {
   if (point.host.empty() || point.port.empty()) {
-    config_error("{} started {} processes, but they know no meeting point: {} are not set; export the host of rank 0 "
-                 "and a free port of it",
-                 source.launcher, start.processes, point.from);
+    config_error(
+        "{} started {} processes, but they know no meeting point: {} are not set; export the host of rank 0 "
+        "and a free port of it",
+        source.launcher, start.processes, point.from);
   }
   start.carrier = Carrier::kTcp;
   const bool six = point.host.find(':') != std::string::npos;
   const std::string address = (six ? "[" + point.host + "]" : point.host) + ":" + point.port;
-  start.tcp = {.rank = start.process,
-               .size = start.processes,
-               .store = comm::tcp::parse_address(address, point.from),
-               .hosts_store = &source != &kMsrun && start.process == 0 && text_of({"TORCHELASTIC_USE_AGENT_STORE"}) != "True",
-               .id = start.meeting.empty() ? "run" : start.meeting,
-               .interfaces = text_of({"GLOO_SOCKET_IFNAME"}),
-               .secret = text_of({"SHARDLOOM_SECRET"}),
-               .reads_memory = text_of({"SHARDLOOM_P2P_DISABLE"}) != "1",
-               .version = LOOM_VERSION};
+  start.tcp = {
+      .rank = start.process,
+      .size = start.processes,
+      .store = comm::tcp::parse_address(address, point.from),
+      .hosts_store = &source != &kMsrun && start.process == 0 && text_of({"TORCHELASTIC_USE_AGENT_STORE"}) != "True",
+      .id = start.meeting.empty() ? "run" : start.meeting,
+      .interfaces = text_of({"GLOO_SOCKET_IFNAME"}),
+      .secret = text_of({"SHARDLOOM_SECRET"}),
+      .reads_memory = text_of({"SHARDLOOM_P2P_DISABLE"}) != "1",
+      .version = LOOM_VERSION};
 }
 
 // What the processes of one run, at one attempt, have in common.

@@ -39,9 +39,9 @@ struct Start {
   // PYTORCH_ALLOC_CONF, or the older PYTORCH_NPU_ALLOC_CONF and PYTORCH_CUDA_ALLOC_CONF, and which of them it is.
   std::string alloc_conf{}, alloc_conf_from{};
   Carrier carrier = Carrier::kMpi;
-  std::string launcher{};  // "torchrun"; empty: none
-  std::string meeting{};   // kFirst: what this run's processes have in common and other runs do not
-  comm::tcp::TcpJob tcp{};  // kTcp
+  std::string launcher{};     // "torchrun"; empty: none
+  std::string meeting{};      // kFirst: what this run's processes have in common and other runs do not
+  comm::tcp::TcpJob tcp{};    // kTcp
   bool is_scheduler = false;  // msrun's process that is no rank, where the ranks meet
 
   // Whether ranks are processes; else they are threads of this one.

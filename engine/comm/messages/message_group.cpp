@@ -176,14 +176,15 @@ class MessageGroup::Exchange {
 };
 
 MessageGroup::MessageGroup(Transport& transport, std::shared_ptr<SeenCalls> seen, int index, int rank,
-                   std::vector<int> ranks, std::string name)
+                           std::vector<int> ranks, std::string name)
     : ProcessGroup(rank, std::move(ranks), std::move(name)),
       transport_(transport),
       seen_(std::move(seen)),
       index_(index),
       label_(group_label(this->name(), this->ranks())) {
   const int room = transport_.largest_tag() / (Lane::kCount * kPurposes);
-  require(index < room, "group '{}' is of split {} of the job; the transport has tags for {}", this->name(), index, room);
+  require(index < room, "group '{}' is of split {} of the job; the transport has tags for {}", this->name(), index,
+          room);
 }
 
 std::vector<Note> MessageGroup::exchange_notes(Lane lane, const Call& call, const Note& own) {
@@ -219,8 +220,8 @@ void MessageGroup::all_gather(Lane lane, std::span<const GatherPart> parts, std:
   exchange.wait(*sent);
 }
 
-void MessageGroup::reduce_scatter(Lane lane, const void* input, void* output, std::int64_t elems, DType dtype, ReduceOp op,
-                              std::string_view tag) {
+void MessageGroup::reduce_scatter(Lane lane, const void* input, void* output, std::int64_t elems, DType dtype,
+                                  ReduceOp op, std::string_view tag) {
   Exchange exchange(*this, lane, Call::reduction(CallKind::kReduceScatter, elems, dtype, op, tag));
   std::vector<Slice> rows;
   for (int member = 0; member < size(); ++member) rows.push_back({member * elems, elems});
@@ -230,7 +231,8 @@ void MessageGroup::reduce_scatter(Lane lane, const void* input, void* output, st
   exchange.wait(*sent);
 }
 
-void MessageGroup::all_reduce(Lane lane, void* data, std::int64_t elems, DType dtype, ReduceOp op, std::string_view tag) {
+void MessageGroup::all_reduce(Lane lane, void* data, std::int64_t elems, DType dtype, ReduceOp op,
+                              std::string_view tag) {
   const Call call = Call::reduction(CallKind::kAllReduce, elems, dtype, op, tag);
   if (call.bytes <= kSmallReduction) return all_reduce_small(lane, call, data, elems);
   Exchange exchange(*this, lane, call);
@@ -278,7 +280,7 @@ void MessageGroup::all_reduce_small(Lane lane, const Call& call, void* data, std
 }
 
 std::shared_ptr<Batch> MessageGroup::send_rows(Exchange& exchange, const void* base, std::span<const Slice> rows,
-                                           DType dtype) {
+                                               DType dtype) {
   const std::int64_t width = element_bytes(dtype);
   const std::int64_t longest = piece_elems(size(), width);
   std::vector<Message> sends;
@@ -296,7 +298,7 @@ std::shared_ptr<Batch> MessageGroup::send_rows(Exchange& exchange, const void* b
 }
 
 void MessageGroup::reduce_own_row(Exchange& exchange, const void* base, const Slice& row, DType dtype, ReduceOp op,
-                              void* out) {
+                                  void* out) {
   const std::int64_t width = element_bytes(dtype);
   const std::int64_t longest = piece_elems(size(), width);
   const std::size_t slot_bytes = static_cast<std::size_t>(longest) * width;
@@ -330,7 +332,7 @@ void MessageGroup::reduce_own_row(Exchange& exchange, const void* base, const Sl
 }
 
 void MessageGroup::all_to_all(Lane lane, std::span<const Outgoing> sends, std::span<const Incoming> receives,
-                          std::string_view tag) {
+                              std::string_view tag) {
   check_parts(sends, receives, rank(), size(), tag);
   Exchange exchange(*this, lane, Call::all_to_all(tag), sends, receives);
   std::vector<Message> outgoing;

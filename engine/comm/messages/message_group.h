@@ -33,8 +33,8 @@ using Note = std::array<std::int64_t, 2>;
 class MessageGroup final : public ProcessGroup {
  public:
   // `index` numbers the splits of the job alike on all ranks. The groups of one split share it: they share no ranks.
-  MessageGroup(Transport& transport, std::shared_ptr<SeenCalls> seen, int index, int rank,
-           std::vector<int> ranks, std::string name);
+  MessageGroup(Transport& transport, std::shared_ptr<SeenCalls> seen, int index, int rank, std::vector<int> ranks,
+               std::string name);
 
   void all_gather(Lane lane, std::span<const GatherPart> parts, std::string_view tag) override;
   void reduce_scatter(Lane lane, const void* input, void* output, std::int64_t elems, DType dtype, ReduceOp op,

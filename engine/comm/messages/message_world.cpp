@@ -1,9 +1,10 @@
+#include "engine/comm/messages/message_world.h"
+
 #include <algorithm>
 #include <numeric>
 #include <string>
 #include <utility>
 
-#include "engine/comm/messages/message_world.h"
 #include "engine/comm/messages/message_group.h"
 #include "engine/core/error.h"
 
@@ -23,7 +24,7 @@ MessageWorld::MessageWorld(Transport& transport)
     : transport_(transport),
       seen_(std::make_shared<SeenCalls>()),
       everyone_(std::make_shared<MessageGroup>(transport_, seen_, 0, transport_.rank(), first_ranks(transport_.size()),
-                                           "world")) {}
+                                               "world")) {}
 
 std::shared_ptr<ProcessGroup> MessageWorld::split(int color, int key, std::string name, std::span<const int> expected) {
   const Call call = Call::split(name);
@@ -40,7 +41,8 @@ std::shared_ptr<ProcessGroup> MessageWorld::split(int color, int key, std::strin
   const int index = ++splits_made_;
   if (ranks.empty()) return nullptr;
   const auto own = std::find(ranks.begin(), ranks.end(), rank()) - ranks.begin();
-  return std::make_shared<MessageGroup>(transport_, seen_, index, static_cast<int>(own), std::move(ranks), std::move(name));
+  return std::make_shared<MessageGroup>(transport_, seen_, index, static_cast<int>(own), std::move(ranks),
+                                        std::move(name));
 }
 
 void MessageWorld::end() { everyone_->barrier(kHostLane, "end of the run"); }

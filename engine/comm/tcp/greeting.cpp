@@ -1,12 +1,11 @@
 #include "engine/comm/tcp/greeting.h"
 
+#include <array>
+#include <cstdlib>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 #include <sys/random.h>
-
-#include <array>
-#include <cstdlib>
 
 #include "engine/core/error.h"
 

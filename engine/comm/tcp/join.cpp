@@ -1,8 +1,5 @@
 #include "engine/comm/tcp/join.h"
 
-#include <sys/random.h>
-#include <sys/stat.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,6 +11,9 @@
 #include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
 #include <thread>
 
 #include "engine/comm/call.h"
@@ -74,9 +74,9 @@ struct Card {
 };
 
 std::string text_of(const Card& card) {
-  return json{{"rank", card.rank},       {"size", card.size},    {"version", card.version},
-              {"host", card.host},       {"port", card.port},    {"machine", card.machine},
-              {"pid", card.pid},         {"token_at", card.token_at}, {"token", card.token}}
+  return json{{"rank", card.rank}, {"size", card.size},         {"version", card.version},
+              {"host", card.host}, {"port", card.port},         {"machine", card.machine},
+              {"pid", card.pid},   {"token_at", card.token_at}, {"token", card.token}}
       .dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
@@ -84,9 +84,15 @@ std::string text_of(const Card& card) {
 Card card_of(const std::string& text, const std::string& from) {
   try {
     const json said = json::parse(text);
-    return {.rank = said.at("rank"), .size = said.at("size"), .version = said.at("version"), .host = said.at("host"),
-            .port = said.at("port"), .machine = said.at("machine"), .pid = said.at("pid"),
-            .token_at = said.at("token_at"), .token = said.at("token")};
+    return {.rank = said.at("rank"),
+            .size = said.at("size"),
+            .version = said.at("version"),
+            .host = said.at("host"),
+            .port = said.at("port"),
+            .machine = said.at("machine"),
+            .pid = said.at("pid"),
+            .token_at = said.at("token_at"),
+            .token = said.at("token")};
   } catch (const json::exception& error) {
     raise<CommError>("{} does not say who it is: {}", from, shown_text(error.what()));
   }
@@ -104,9 +110,10 @@ void check_card(const TcpJob& job, const Card& card, int rank) {
                      who, shown_text(card.version), job.version);
   }
   if (card.rank != rank || card.size != job.size) {
-    raise<CommError>("[rank {}] {} says that it is rank {} of {}, this rank is one of {}; start all ranks with one "
-                     "WORLD_SIZE",
-                     job.rank, who, card.rank, card.size, job.size);
+    raise<CommError>(
+        "[rank {}] {} says that it is rank {} of {}, this rank is one of {}; start all ranks with one "
+        "WORLD_SIZE",
+        job.rank, who, card.rank, card.size, job.size);
   }
 }
 
@@ -134,8 +141,15 @@ class Joining {
     own_.token = hex({token().data(), token().size()});
     open_store();
     listening_ = listen_on(0);
-    show_card();
-    read_cards();
+    try {
+      show_card();
+      read_cards();
+    } catch (const CommError& error) {
+      const std::string_view text = error.what();
+      if (text.starts_with("[rank ")) throw;
+      raise<CommError>("[rank {}] the store at {} is gone: {}; look at the output of rank 0, or of the launcher",
+                       job_.rank, to_text(job_.store), text);
+    }
     find_nodes();
     connect_all();
     return std::move(joined_);
@@ -164,9 +178,10 @@ class Joining {
                                         : host_of_interface(job_.interfaces, "GLOO_SOCKET_IFNAME");
     own_.port = port_of(listening_);
     if (joined_.store->add(key_of(job_, "claim", job_.rank), 1) != 1) {
-      raise<CommError>("[rank {}] another process is rank {} of this run already; start each rank once, and every run "
-                       "with a MASTER_PORT of its own",
-                       job_.rank, job_.rank);
+      raise<CommError>(
+          "[rank {}] another process is rank {} of this run already; start each rank once, and every run "
+          "with a MASTER_PORT of its own",
+          job_.rank, job_.rank);
     }
     const std::string key = key_of(job_, "rank", job_.rank), text = text_of(own_);
     joined_.store->set(key, proof_of(job_.secret, key + text) + text);
@@ -184,15 +199,17 @@ class Joining {
                        job_.size - static_cast<int>(missing.size()), job_.size, to_text(job_.store),
                        list_ranks(missing));
     }
-    for (int rank = 0; rank < job_.size; ++rank) cards_.push_back(read_card(keys[static_cast<std::size_t>(rank)], rank));
+    for (int rank = 0; rank < job_.size; ++rank)
+      cards_.push_back(read_card(keys[static_cast<std::size_t>(rank)], rank));
   }
 
   Card read_card(const std::string& key, int rank) {
     const std::string value = joined_.store->get(key);
     const std::string text = value.substr(std::min(value.size(), kProofBytes));
     if (!same_proof(value.substr(0, kProofBytes), proof_of(job_.secret, key + text))) {
-      raise<CommError>("[rank {}] rank {} does not know this job's secret; give all processes the same SHARDLOOM_SECRET",
-                       job_.rank, rank);
+      raise<CommError>(
+          "[rank {}] rank {} does not know this job's secret; give all processes the same SHARDLOOM_SECRET", job_.rank,
+          rank);
     }
     const Card card = card_of(text, fmt::format("[rank {}] rank {}", job_.rank, rank));
     check_card(job_, card, rank);
@@ -222,9 +239,10 @@ class Joining {
     }
     if (missing.empty()) return;
     const std::string refused = last_refused_.empty() ? "" : fmt::format(" (last refused: {})", last_refused_);
-    raise<CommError>("[rank {}] no connection with rank{} {} within the deadline{}; check that the hosts reach each "
-                     "other, and GLOO_SOCKET_IFNAME",
-                     job_.rank, missing.size() == 1 ? "" : "s", list_ranks(missing), refused);
+    raise<CommError>(
+        "[rank {}] no connection with rank{} {} within the deadline{}; check that the hosts reach each "
+        "other, and GLOO_SOCKET_IFNAME",
+        job_.rank, missing.size() == 1 ? "" : "s", list_ranks(missing), refused);
   }
 
   void connect(int rank) {

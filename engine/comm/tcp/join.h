@@ -10,10 +10,9 @@
 // Private to engine/comm.
 #pragma once
 
-#include <sys/types.h>
-
 #include <memory>
 #include <string>
+#include <sys/types.h>
 #include <vector>
 
 #include "engine/comm/tcp/socket.h"
@@ -24,10 +23,10 @@ namespace loom::comm::tcp {
 
 struct Joined {
   struct Peer {
-    Socket socket{};            // null for this rank
-    std::string address{};      // of the peer's end
-    pid_t readable_process = 0; // whose memory this process reads; 0: not readable
-    bool reads_us = false;      // the peer reads this process's memory
+    Socket socket{};             // null for this rank
+    std::string address{};       // of the peer's end
+    pid_t readable_process = 0;  // whose memory this process reads; 0: not readable
+    bool reads_us = false;       // the peer reads this process's memory
   };
   std::vector<Peer> peers{};  // by rank
   std::vector<int> nodes{};   // for every rank the lowest rank of its machine

@@ -1,12 +1,11 @@
 #include "engine/comm/tcp/peer_link.h"
 
-#include <sys/socket.h>
-#include <sys/uio.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fmt/core.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
 
 namespace loom::comm::tcp {
 namespace {

@@ -11,8 +11,6 @@
 // Threads   the communication thread's.
 #pragma once
 
-#include <sys/types.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -21,6 +19,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <sys/types.h>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -87,9 +86,9 @@ class PeerLink {
   // The messages of one tag that have not ended.
   struct Channel {
     std::deque<Operation> small_receives{}, large_receives{}, large_sends{};
-    std::deque<std::string> early{};               // small messages before their receive
-    std::deque<std::uint64_t> offers{};            // large ones in the peer's memory
-    std::size_t ready = 0;                         // memory that is ready at the peer before its send
+    std::deque<std::string> early{};     // small messages before their receive
+    std::deque<std::uint64_t> offers{};  // large ones in the peer's memory
+    std::size_t ready = 0;               // memory that is ready at the peer before its send
   };
 
   void say(const Header& header, const void* payload = nullptr, std::size_t bytes = 0);

@@ -1,18 +1,18 @@
 #include "engine/comm/tcp/socket.h"
 
-#include <arpa/inet.h>
 #include <fcntl.h>
 #include <ifaddrs.h>
-#include <net/if.h>
 #include <netdb.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
-#include <sys/socket.h>
 
 #include <algorithm>
+#include <arpa/inet.h>
 #include <cerrno>
 #include <cstring>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
 #include <thread>
 #include <vector>
 
@@ -26,10 +26,10 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Milliseconds = std::chrono::milliseconds;
 
-constexpr Milliseconds kPause{50};             // between two attempts to connect
-constexpr Milliseconds kOneAttempt{5'000};     // a host that does not answer at all
-constexpr int kIdle_s = 15, kProbe_s = 5;      // of a connection without traffic
-constexpr int kUnacknowledged_ms = 45'000;     // of one with traffic
+constexpr Milliseconds kPause{50};          // between two attempts to connect
+constexpr Milliseconds kOneAttempt{5'000};  // a host that does not answer at all
+constexpr int kIdle_s = 15, kProbe_s = 5;   // of a connection without traffic
+constexpr int kUnacknowledged_ms = 45'000;  // of one with traffic
 
 struct Found {
   addrinfo* first = nullptr;
@@ -44,8 +44,8 @@ std::optional<std::string> look_up(const std::string& host, std::uint16_t port, 
   wanted.ai_family = AF_UNSPEC;
   wanted.ai_socktype = SOCK_STREAM;
   wanted.ai_flags = to_listen ? AI_PASSIVE : AI_ADDRCONFIG;
-  const int status = ::getaddrinfo(host.empty() ? nullptr : host.c_str(), std::to_string(port).c_str(), &wanted,
-                                   &found.first);
+  const int status =
+      ::getaddrinfo(host.empty() ? nullptr : host.c_str(), std::to_string(port).c_str(), &wanted, &found.first);
   if (status == 0) return std::nullopt;
   return status == EAI_SYSTEM ? std::strerror(errno) : ::gai_strerror(status);
 }
@@ -189,8 +189,8 @@ std::uint16_t port_of(const Socket& listening) {
 
 Socket accept_from(const Socket& listening, Milliseconds wait) {
   if (!ready(listening->get(), POLLIN, Clock::now() + wait)) return nullptr;
-  auto socket = std::make_unique<Descriptor>(
-      ::accept4(listening->get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  auto socket =
+      std::make_unique<Descriptor>(::accept4(listening->get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (socket->get() < 0) return nullptr;
   set_options(socket);
   return socket;
@@ -211,7 +211,8 @@ Socket connect_to(const Address& address, Deadline deadline) {
         reason = *failed;
       }
     }
-    std::this_thread::sleep_for(std::min<Clock::duration>(kPause, std::max(deadline - Clock::now(), Clock::duration{})));
+    std::this_thread::sleep_for(
+        std::min<Clock::duration>(kPause, std::max(deadline - Clock::now(), Clock::duration{})));
   } while (Clock::now() < deadline);
   raise<CommError>("no connection to {} within {} s: {}", to_text(address),
                    std::chrono::round<std::chrono::seconds>(Clock::now() - begun).count(), reason);
@@ -277,8 +278,8 @@ std::string host_of_interface(std::string_view names, std::string_view what) {
   }
   std::string list;
   for (const std::string& name : present) list += (list.empty() ? "" : ", ") + name;
-  config_error("{} is '{}', but this machine has no such interface with an address; it has {}", what,
-               shown_text(names), list);
+  config_error("{} is '{}', but this machine has no such interface with an address; it has {}", what, shown_text(names),
+               list);
 }
 
 void send_all(const Socket& socket, const void* data, std::size_t bytes, Deadline deadline) {

@@ -1,8 +1,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
-#include <sys/eventfd.h>
-#include <sys/socket.h>
 
 #include <algorithm>
 #include <atomic>
@@ -13,6 +11,8 @@
 #include <map>
 #include <mutex>
 #include <set>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <thread>
 #include <utility>
 

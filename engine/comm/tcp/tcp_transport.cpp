@@ -2,7 +2,6 @@
 
 #include <poll.h>
 #include <pthread.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <sys/eventfd.h>
 #include <utility>
 
 #include "engine/comm/tcp/join.h"
@@ -25,9 +25,9 @@ using Clock = std::chrono::steady_clock;
 
 namespace {
 
-constexpr auto kGrace = std::chrono::seconds(3);      // for the peers to learn of a failure
+constexpr auto kGrace = std::chrono::seconds(3);           // for the peers to learn of a failure
 constexpr auto kBusyElsewhere = std::chrono::seconds(10);  // of a rank that does not look at its failed job
-constexpr auto kFarewell = std::chrono::seconds(10);  // for the peers to end, too
+constexpr auto kFarewell = std::chrono::seconds(10);       // for the peers to end, too
 constexpr auto kLongestSleep = std::chrono::milliseconds(500);
 
 }  // namespace
