@@ -6,8 +6,8 @@
 // Store      is empty at each start of the workers.
 // Lost       an agent whose connection ends, or which gives no sign of life for Times::read.
 // Threads    its own, one more for each agent that is being greeted, and the store's.
-// Lifetime   where the job has ended or is about to, the destructor waits until all agents have gone, at most as long as
-//            they need to stop their workers. Else it closes their connections at once.
+// Lifetime   where the job has ended or is about to, the destructor waits until all agents have gone, at most as long
+//            as they need to stop their workers. Else it closes their connections at once.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // The files of the workers' output.
 //
-// torchrun  <log_dir>/<run id>_XXXXXX/attempt_<n>/<local rank>/{stdout,stderr}.log, and error.json, which the worker may
-//           write. Without --log-dir, log_dir is a temporary folder; it is removed at the end if nothing was written.
+// torchrun  <log_dir>/<run id>_XXXXXX/attempt_<n>/<local rank>/{stdout,stderr}.log, and error.json, which the worker
+//           may write. Without --log-dir, log_dir is a temporary folder, which is removed if nothing was written.
 // msrun     <log_dir>/worker_<rank>.log with both streams; another name may have {ip} and {hostname}.
 // Errors    Error naming the folder or the file.
 #pragma once

@@ -10,7 +10,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Of a text in a message: six bytes for each of its bytes fit in kLongestMessage, and two of a report, which is escaped.
+// Of a text in a message, in bytes: JSON takes up to six for one of them, of a report, which is escaped, two.
 std::size_t longest(std::string_view name) { return name == "report" ? 16384 : name == "last_lines" ? 4096 : 2000; }
 
 // Every message lists its fields once, for both directions.

@@ -55,7 +55,7 @@ class Output::Loop {
   }
   ~Loop() {
     end_ = true;
-    wake();
+    abandon();
     thread_.join();
   }
   Loop(const Loop&) = delete;
@@ -64,7 +64,8 @@ class Output::Loop {
   std::unique_ptr<Descriptor> add(Stream stream, Id& id) {
     std::array<int, 2> ends{};
     if (::pipe2(ends.data(), O_CLOEXEC) != 0) raise<Error>("no pipe for a worker's output: {}", std::strerror(errno));
-    auto opened = std::make_unique<Open>(std::move(stream), ends[0]);
+    auto opened = std::make_shared<Open>(std::move(stream), ends[0]);
+    auto end = std::make_unique<Descriptor>(ends[1]);
     ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
     {
       const std::scoped_lock lock(mutex_);
@@ -72,7 +73,7 @@ class Output::Loop {
       streams_[id] = std::move(opened);
     }
     wake();
-    return std::make_unique<Descriptor>(ends[1]);
+    return end;
   }
 
   std::string last_lines(Id id) const {
@@ -82,16 +83,11 @@ class Output::Loop {
   }
 
   void drain() {
-    std::unique_lock lock(mutex_);
-    const auto all_over = [this] {
-      for (const auto& [id, stream] : streams_) {
-        if (!stream->over) return false;
-      }
-      return true;
-    };
-    over_.wait_for(lock, kDrain, all_over);
-    for (const auto& [id, stream] : streams_) finish(*stream);
-    streams_.clear();
+    {
+      std::unique_lock lock(mutex_);
+      over_.wait_for(lock, kDrain, [this] { return streams_.empty(); });
+    }
+    abandon();
   }
 
   std::string problem() const {
@@ -104,53 +100,64 @@ class Output::Loop {
     Open(Stream stream, int end) : to(std::move(stream)), pipe(end) {}
     const Stream to;
     const Descriptor pipe;
-    Lines lines;
-    LastLines last{kLastLinesBytes};
-    bool over = false;
+    Lines lines;                          // of the thread
+    LastLines last{kLastLinesBytes};      // guarded by the mutex
+    std::atomic<bool> abandoned = false;  // to be read once more, and no further
   };
+  using Streams = std::map<Id, std::shared_ptr<Open>>;
 
   void wake() const {
     const std::uint64_t one = 1;
     [[maybe_unused]] const ssize_t put = ::write(wake_.get(), &one, sizeof(one));
   }
 
+  void abandon() {
+    const std::scoped_lock lock(mutex_);
+    for (const auto& [id, stream] : streams_) stream->abandoned = true;
+    wake();
+  }
+
+  Streams streams() const {
+    const std::scoped_lock lock(mutex_);
+    return streams_;
+  }
+
+  // The console may block the thread, and nobody else: the mutex is free then.
   void run() {
-    while (!end_) {
+    for (Streams open = streams(); !end_ || !open.empty(); open = streams()) {
       std::vector<pollfd> polled{{wake_.get(), POLLIN, 0}};
-      {
-        const std::scoped_lock lock(mutex_);
-        for (const auto& [id, stream] : streams_) {
-          if (!stream->over) polled.push_back({stream->pipe.get(), POLLIN, 0});
-        }
-      }
+      for (const auto& [id, stream] : open) polled.push_back({stream->pipe.get(), POLLIN, 0});
       ::poll(polled.data(), polled.size(), 1000);
       std::uint64_t count = 0;
       [[maybe_unused]] const ssize_t got = ::read(wake_.get(), &count, sizeof(count));
-      const std::scoped_lock lock(mutex_);
-      for (const auto& [id, stream] : streams_) read(*stream);
-      over_.notify_all();
+      for (const auto& [id, stream] : open) {
+        const bool last_time = stream->abandoned;
+        if (read(*stream) && !last_time) continue;
+        if (stream->to.console >= 0) stream->lines.finish([&](std::string_view line) { show(stream->to, line); });
+        const std::scoped_lock lock(mutex_);
+        streams_.erase(id);
+        over_.notify_all();
+      }
     }
   }
 
-  // What is there; at most a part, so that each stream has its turn.
-  void read(Open& stream) {
+  // What is there; at most a part, so that each stream has its turn. False at its end.
+  bool read(Open& stream) {
     std::array<char, 65536> buffer{};
-    if (stream.over) return;
     const ssize_t got = ::read(stream.pipe.get(), buffer.data(), buffer.size());
-    if (got < 0) return;
-    if (got == 0) return finish(stream);
+    if (got <= 0) return got < 0 && (errno == EAGAIN || errno == EINTR);
     const std::string_view bytes(buffer.data(), static_cast<std::size_t>(got));
-    stream.last.add(bytes);
-    if (stream.to.file && !write_all(stream.to.file->get(), bytes) && problem_.empty()) {
-      problem_ = fmt::format("a log of a worker cannot be written: {}; it is incomplete", std::strerror(errno));
+    const bool written = !stream.to.file || write_all(stream.to.file->get(), bytes);
+    const int error = errno;
+    {
+      const std::scoped_lock lock(mutex_);
+      stream.last.add(bytes);
+      if (!written && problem_.empty()) {
+        problem_ = fmt::format("a log of a worker cannot be written: {}; it is incomplete", std::strerror(error));
+      }
     }
     if (stream.to.console >= 0) stream.lines.add(bytes, [&](std::string_view line) { show(stream.to, line); });
-  }
-
-  void finish(Open& stream) {
-    if (stream.over) return;
-    stream.over = true;
-    if (stream.to.console >= 0) stream.lines.finish([&](std::string_view line) { show(stream.to, line); });
+    return true;
   }
 
   static void show(const Stream& to, std::string_view line) {
@@ -160,7 +167,7 @@ class Output::Loop {
   const Descriptor wake_;
   mutable std::mutex mutex_;
   std::condition_variable over_;
-  std::map<Id, std::unique_ptr<Open>> streams_;
+  Streams streams_;
   Id next_id_ = 0;
   std::string problem_;
   std::atomic<bool> end_ = false;

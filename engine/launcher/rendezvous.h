@@ -14,7 +14,7 @@
 // Leaving    an agent leaves          Stopping, the end: 128 + signal for all
 // Order      of nodes: by node_rank; where the ranks are not given, the node of the coordinator, then in the order of
 //            joining. Ranks are contiguous within a node.
-// Refused    an agent of another tool, version, job or size, a node_rank twice or outside of the job, an agent too many.
+// Refused    an agent of another tool, version, job or size, a node_rank that is taken or too large, an agent too many.
 // Threads    one.
 #pragma once
 

@@ -45,6 +45,7 @@ const House kHouse{
                {"engine/nn", 5},
                {"engine/launch", 5},
                {"engine/data", 5},
+               {"engine/launcher", 6},
                {"engine/text", 6},
                {"sharding", 6},
                {"recompute", 6},

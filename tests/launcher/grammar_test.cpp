@@ -1,4 +1,4 @@
-// Promise: the texts of the launchers' flags mean what torchrun's mean, and a wrong one is refused with what is allowed.
+// Promise: the texts of the launchers' flags mean what torchrun's mean, and a refusal says what is allowed.
 #include <gmock/gmock.h>
 
 #include "engine/core/error.h"

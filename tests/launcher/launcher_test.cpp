@@ -70,8 +70,9 @@ TEST(Launcher, AnyFreePortIsTheWorkersPort) {
 }
 
 TEST(Launcher, ThePortIsTheStoreOfTheWorkers) {
-  Job job("until test -e go; do sleep 0.05; done");
+  Job job("touch up; until test -e go; do sleep 0.05; done");
   AgentProcess agent = job.start(0);
+  ASSERT_TRUE(wait_until([&] { return job.has("up"); }));
   const comm::tcp::Address address{"127.0.0.1", job.options.meeting.port};
   comm::tcp::StoreClient client(address, std::chrono::steady_clock::now() + std::chrono::seconds(30));
   client.set("key", "value");
