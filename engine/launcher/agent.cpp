@@ -32,7 +32,8 @@ using Clock = std::chrono::steady_clock;
 constexpr Milliseconds kConnect{1'000};  // one try
 constexpr Milliseconds kKillAgain{10'000};
 constexpr Milliseconds kFarewell{5'000};  // of an agent that leaves
-constexpr int kGreetings = 3;
+constexpr int kGreetings = 5;
+constexpr Milliseconds kGreetAgain{500};
 
 bool is_loopback(const std::string& host) { return host == "localhost" || host == "::1" || host.starts_with("127."); }
 
@@ -133,7 +134,7 @@ class Agent {
         channel_.emplace(std::move(socket));
       } catch (const CommError& error) {
         if (++greetings < kGreetings && Clock::now() < deadline) {
-          std::this_thread::sleep_for(options_.times.monitor);
+          std::this_thread::sleep_for(kGreetAgain);  // it may be busy with many agents
           continue;
         }
         raise<Error>(

@@ -31,7 +31,7 @@ namespace {
 using comm::tcp::Socket;
 using Clock = std::chrono::steady_clock;
 
-constexpr std::size_t kMostUnknown = 256;
+constexpr std::size_t kMostUnknown = 1024;
 constexpr std::size_t kMostGreetings = 64;
 constexpr int kMostRefusedNoted = 100;
 constexpr Milliseconds kTick{50};
@@ -57,13 +57,17 @@ class Greetings {
 
   int event() const { return event_.get(); }
 
-  void begin(Socket socket) {
+  // Whether another one may begin.
+  bool has_room() {
     std::erase_if(running_, [](Greeting& greeting) {
       if (!greeting.over) return false;
       greeting.thread.join();
       return true;
     });
-    if (running_.size() >= kMostGreetings) return;  // closes the connection
+    return running_.size() < kMostGreetings;
+  }
+
+  void begin(Socket socket) {
     Greeting& greeting = running_.emplace_back();
     const auto shared = std::make_shared<Socket>(std::move(socket));
     greeting.thread = std::thread([this, &greeting, shared] {
@@ -115,6 +119,7 @@ class Coordinator::Loop {
         listening_(std::move(listening)),
         note_(std::move(note)),
         port_(comm::tcp::port_of(listening_)),
+        most_agents_(2 * static_cast<std::size_t>(options.nodes.most) + 64),
         greetings_(options.times.greeting),
         rendezvous_(options, Clock::now()),
         thread_([this] { run(); }) {}
@@ -163,7 +168,8 @@ class Coordinator::Loop {
       rendezvous_.tick(Clock::now());
       speak();
     } catch (const std::exception& error) {
-      note_(fmt::format("coordinator: {}", error.what()), false);
+      if (problem_ != error.what()) note_(fmt::format("coordinator: {}", error.what()), false);
+      problem_ = error.what();
     }
   }
 
@@ -177,12 +183,12 @@ class Coordinator::Loop {
   void sort_unknown() {
     for (auto it = unknown_.begin(); it != unknown_.end();) {
       const Caller caller = caller_of(it->socket);
-      const bool waits = caller == Caller::kUnknown && Clock::now() < it->since + times_.greeting;
-      if (waits) {
+      const bool waits = caller == Caller::kUnknown || (caller == Caller::kAgent && !greetings_.has_room());
+      if (waits && Clock::now() < it->since + times_.greeting) {
         ++it;
         continue;
       }
-      if (caller == Caller::kAgent) greetings_.begin(std::move(it->socket));
+      if (caller == Caller::kAgent && !waits) greetings_.begin(std::move(it->socket));
       if (caller == Caller::kStoreClient && store_) store_->adopt(std::move(it->socket));
       it = unknown_.erase(it);
     }
@@ -193,6 +199,7 @@ class Coordinator::Loop {
       if (refused_++ < kMostRefusedNoted) note_("a connection was refused: " + greeted.problem, true);
       return;
     }
+    if (agents_.size() >= most_agents_) return;  // closes the connection
     const Rendezvous::Id id = next_id_++;
     comm::tcp::set_options(greeted.socket);
     agents_.emplace(id, Channel(std::move(greeted.socket)));
@@ -231,6 +238,7 @@ class Coordinator::Loop {
   const Socket listening_;
   const TakeNote note_;
   const std::uint16_t port_;
+  const std::size_t most_agents_;  // with those that are refused and have not gone yet
   std::list<Unknown> unknown_;
   Greetings greetings_;
   Rendezvous rendezvous_;
@@ -238,7 +246,8 @@ class Coordinator::Loop {
   Rendezvous::Id next_id_ = 0;
   std::unique_ptr<comm::tcp::StoreServer> store_;
   int attempts_ = 0;
-  int refused_ = 0;  // connections
+  int refused_ = 0;      // connections
+  std::string problem_;  // the last, which is said once
   std::atomic<bool> finish_ = false;
   std::thread thread_;  // last: it uses the rest
 };

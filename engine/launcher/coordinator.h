@@ -2,7 +2,7 @@
 //
 // Port       a connection that begins with "LOOM" is an agent; every other one goes to the store (comm/tcp/store.h), so
 //            that PyTorch's workers find it at MASTER_ADDR:MASTER_PORT too. A silent one is closed after
-//            Times::greeting, and at most 256 are open that have not said what they are.
+//            Times::greeting, and at most 1024 are open that have not said what they are.
 // Store      is empty at each start of the workers.
 // Lost       an agent whose connection ends, or which gives no sign of life for Times::read.
 // Threads    its own, one more for each agent that is being greeted, and the store's.

@@ -14,6 +14,7 @@ namespace {
 
 // Longer than an agent needs to kill its workers and say so.
 constexpr Milliseconds kConfirm{30'000};
+constexpr std::size_t kMostFailures = 4096;
 
 std::string nodes_text(int least, int most) {
   return least == most ? fmt::format("{}", least) : fmt::format("{}:{}", least, most);
@@ -110,7 +111,7 @@ void Rendezvous::received(Id agent, const Message& message, Time now) {
 void Rendezvous::failed(const Failure& failure, Time now) {
   const bool of_this_attempt = failure.attempt == attempts_ - 1;
   if (!of_this_attempt || (phase_ != Phase::kRunning && phase_ != Phase::kStopping)) return;
-  failures_.push_back(failure);
+  if (failures_.size() < kMostFailures) failures_.push_back(failure);
   notes_.push_back({headline_of(failure)});
   if (phase_ == Phase::kRunning) restart_or_end("", headline_of(failure), now);
 }

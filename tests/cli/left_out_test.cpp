@@ -31,7 +31,8 @@ TEST(LeftOut, ACommandNamesItsOption) {
 
 TEST(LeftOut, HelpCompletionAndAdviceListTheOthers) {
   EXPECT_EQ(refusal({"evaluate"}),
-            "'evaluate' is not a command; use train, plan, compare, calibrate, config, lint, adapt or completion");
+            "'evaluate' is not a command; use train, plan, compare, calibrate, config, lint, adapt, "
+            "torchrun, msrun or completion");
   for (const Words& words : {Words{"--help"}, Words{"completion", "bash"}}) {
     const std::string text = std::get<EarlyExit>(parsed(words)).text;
     EXPECT_THAT(text, HasSubstr("compare"));

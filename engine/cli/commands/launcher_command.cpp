@@ -5,10 +5,12 @@
 
 #include <array>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <fmt/format.h>
 #include <sys/wait.h>
 
+#include "engine/cli/exit_status.h"
 #include "engine/core/descriptor.h"
 #include "engine/core/error.h"
 #include "engine/launcher/agent.h"
@@ -71,7 +73,9 @@ int run_launcher(const LauncherArguments& arguments, std::ostream& out) {
   const pid_t agent = ::fork();
   if (agent < 0) raise<Error>("msrun: no process for the background: {}", std::strerror(errno));
   const Descriptor reading(ends[0]);
-  if (agent == 0) return run_behind(arguments.options, ends[1]), 0;
+  if (agent == 0) {
+    std::exit(exit_status_of("shardloom", [&] { return run_behind(arguments.options, ends[1]), 0; }));
+  }
   ::close(ends[1]);
   return wait_for_begin(arguments.options, agent, reading.get(), out);
 }

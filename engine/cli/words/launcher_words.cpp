@@ -20,15 +20,18 @@ namespace {
 using Words = std::vector<std::string>;
 
 constexpr const char* kTorchrunExample =
-    "PROGRAM: a command of shardloom, an executable file, or a Python script. Every flag may come from the\n"
-    "environment: PET_NNODES, PET_NPROC_PER_NODE, ...\n"
+    "PROGRAM: a command of shardloom, an executable file, or a Python script. Every flag may come from\n"
+    "the environment: PET_NNODES, PET_NPROC_PER_NODE, ...\n"
     "Example:\n  shardloom torchrun --nnodes 2 --node-rank 0 --master-addr node0 --nproc-per-node 4 train ...\n"
     "Exit status: 0 all workers ended with 0; 1 a worker or a node failed; 2 the command line is wrong;\n"
     "  128 + signal stopped by a signal\n";
 constexpr const char* kMsrunExample =
-    "Example:\n  shardloom msrun --worker_num 8 --local_worker_num 4 --master_addr node0 --node_rank 0 --join True \\\n"
-    "    train ...\n"
+    "Example:\n  shardloom msrun --worker_num 8 --local_worker_num 4 --master_addr node0 --node_rank 0 \\\n"
+    "    --join True train ...\n"
     "Exit status: as of torchrun; with --join False 0 when this node's part has begun\n";
+
+// A script's "--rank_table_file $TABLE" without a table.
+constexpr std::string_view kMayBeEmpty = "--rank-table-file";
 
 struct Split {
   Words own;      // flags, each with its value: "--nnodes=2"
@@ -65,6 +68,8 @@ Split split(const Command& command, const Words& words) {
     }
     auto [name, value] = read_flag(words[i]);
     if (!value && command.most_values(name) > 0 && i + 1 < words.size()) value = words[++i];
+    if (value && value->empty() && name == kMayBeEmpty) continue;
+    if (value && value->empty()) config_error("{} has an empty value; give one, or leave the flag out", name);
     parts.own.push_back(value ? fmt::format("{}={}", name, *value) : name);
   }
   return parts;
@@ -88,7 +93,7 @@ Words from_environment(const Command& command, const Words& own) {
     if (flag.long_names.empty() || flag.name == "--help") continue;
     const std::string name = "--" + flag.long_names.front();
     const char* const value = std::getenv(variable_of(name).c_str());
-    if (value == nullptr || std::ranges::find(own, name, name_in) != own.end()) continue;
+    if (value == nullptr || *value == '\0' || std::ranges::find(own, name, name_in) != own.end()) continue;
     if (flag.most > 0) {
       words.push_back(fmt::format("{}={}", name, value));
       continue;
@@ -121,9 +126,9 @@ struct LauncherWords::Values {
 
 LauncherWords::LauncherWords(Command& app)
     : app_(app),
-      torchrun_(
-          app.add_command("torchrun", "Start a program once per rank, on one host or several, as torchrun does.")),
-      msrun_(app.add_command("msrun", "The same with the flags of MindSpore's msrun.")),
+      torchrun_(app.add_command(
+          "torchrun", "Start a program for each rank, on one or several hosts: torchrun FLAGS PROGRAM ARGS.")),
+      msrun_(app.add_command("msrun", "Do the same with the flags of MindSpore's msrun: msrun FLAGS PROGRAM ARGS.")),
       values_(std::make_unique<Values>()) {
   torchrun_.set_footer(kTorchrunExample);
   msrun_.set_footer(kMsrunExample);
