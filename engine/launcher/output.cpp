@@ -28,6 +28,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kDrain{2};
+constexpr std::chrono::milliseconds kLastLines{500};
 
 // False where the system refuses.
 bool write_all(int descriptor, std::string_view bytes) {
@@ -71,21 +72,24 @@ class Output::Loop {
       const std::scoped_lock lock(mutex_);
       id = next_id_++;
       streams_[id] = std::move(opened);
+      last_.emplace(id, kLastLinesBytes);
     }
     wake();
     return end;
   }
 
-  std::string last_lines(Id id) const {
-    const std::scoped_lock lock(mutex_);
-    const auto stream = streams_.find(id);
-    return stream == streams_.end() ? std::string{} : stream->second->last.text();
+  std::string last_lines(Id id) {
+    std::unique_lock lock(mutex_);
+    over_.wait_for(lock, kLastLines, [&] { return !streams_.contains(id); });
+    const auto last = last_.find(id);
+    return last == last_.end() ? std::string{} : last->second.text();
   }
 
   void drain() {
     {
       std::unique_lock lock(mutex_);
       over_.wait_for(lock, kDrain, [this] { return streams_.empty(); });
+      last_.clear();
     }
     abandon();
   }
@@ -101,7 +105,6 @@ class Output::Loop {
     const Stream to;
     const Descriptor pipe;
     Lines lines;                          // of the thread
-    LastLines last{kLastLinesBytes};      // guarded by the mutex
     std::atomic<bool> abandoned = false;  // to be read once more, and no further
   };
   using Streams = std::map<Id, std::shared_ptr<Open>>;
@@ -132,7 +135,7 @@ class Output::Loop {
       [[maybe_unused]] const ssize_t got = ::read(wake_.get(), &count, sizeof(count));
       for (const auto& [id, stream] : open) {
         const bool last_time = stream->abandoned;
-        if (read(*stream) && !last_time) continue;
+        if (read(id, *stream) && !last_time) continue;
         if (stream->to.console >= 0) stream->lines.finish([&](std::string_view line) { show(stream->to, line); });
         const std::scoped_lock lock(mutex_);
         streams_.erase(id);
@@ -142,7 +145,7 @@ class Output::Loop {
   }
 
   // What is there; at most a part, so that each stream has its turn. False at its end.
-  bool read(Open& stream) {
+  bool read(Id id, Open& stream) {
     std::array<char, 65536> buffer{};
     const ssize_t got = ::read(stream.pipe.get(), buffer.data(), buffer.size());
     if (got <= 0) return got < 0 && (errno == EAGAIN || errno == EINTR);
@@ -151,7 +154,7 @@ class Output::Loop {
     const int error = errno;
     {
       const std::scoped_lock lock(mutex_);
-      stream.last.add(bytes);
+      if (const auto last = last_.find(id); last != last_.end()) last->second.add(bytes);
       if (!written && problem_.empty()) {
         problem_ = fmt::format("a log of a worker cannot be written: {}; it is incomplete", std::strerror(error));
       }
@@ -168,6 +171,7 @@ class Output::Loop {
   mutable std::mutex mutex_;
   std::condition_variable over_;
   Streams streams_;
+  std::map<Id, LastLines> last_;
   Id next_id_ = 0;
   std::string problem_;
   std::atomic<bool> end_ = false;
@@ -177,7 +181,7 @@ class Output::Loop {
 Output::Output() : loop_(std::make_unique<Loop>()) {}
 Output::~Output() = default;
 std::unique_ptr<Descriptor> Output::add(Stream stream, Id& id) { return loop_->add(std::move(stream), id); }
-std::string Output::last_lines(Id id) const { return loop_->last_lines(id); }
+std::string Output::last_lines(Id id) { return loop_->last_lines(id); }
 void Output::drain() { loop_->drain(); }
 std::string Output::problem() const { return loop_->problem(); }
 

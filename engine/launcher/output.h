@@ -30,8 +30,9 @@ class Output {
 
   // The end of a pipe for a worker's stream. Close it after the worker has it.
   std::unique_ptr<Descriptor> add(Stream stream, Id& id);
-  // What the stream has said last, at most kLastLinesBytes; empty when it was drained.
-  std::string last_lines(Id id) const;
+  // What a stream whose worker has ended said last, at most kLastLinesBytes; empty when it was drained. Waits for its
+  // end, at most half a second.
+  std::string last_lines(Id id);
   // Reads what is left of all streams, after the ends of their workers. Waits for it at most 2 s: a child of a worker
   // may keep a stream open, and a console may be paused.
   void drain();

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <fmt/format.h>
 #include <fstream>
-#include <thread>
 
 #include "engine/launcher/failure_report.h"
 #include "engine/launcher/lines.h"
@@ -131,8 +130,6 @@ std::vector<Failure> WorkerGroup::look() {
 
 std::string WorkerGroup::last_lines(const Entry& entry) const {
   if (!entry.err) return entry.err_file.empty() ? std::string{} : end_of_file(entry.err_file);
-  // The agent may not have read all that the worker said last.
-  std::this_thread::sleep_for(Milliseconds(50));
   return output_.last_lines(*entry.err);
 }
 
