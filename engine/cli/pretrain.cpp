@@ -118,6 +118,7 @@ void pretrain(const job::Job& given, const train::PretrainCallbacks& callbacks, 
   RunEnd end;
   const launch::Start start = launch::Start::detect();
   const auto deadline = std::chrono::minutes(given.launch.distributed_timeout_minutes);
+  if (given.log.log_level) set_log_level(*given.log.log_level);
   log_debug("{}", start.describe());
   if (start.is_scheduler) return launch::serve_store(start.tcp, {deadline});
   if (start.first_runs_all() && start.process > 0) return launch::wait_for_first(start, deadline);

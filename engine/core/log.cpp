@@ -50,6 +50,8 @@ void log_message(LogLevel level, fmt::string_view format, fmt::format_args args)
   logger().log(level_of(level), spdlog::string_view_t(text));
 }
 
+void set_log_level(LogLevel level) { logger().set_level(level_of(level)); }
+
 spdlog::logger& logger() {
   static const std::shared_ptr<spdlog::logger> instance = [] {
     auto made = std::make_shared<spdlog::logger>("shardloom", std::make_shared<spdlog::sinks::stderr_color_sink_mt>());

@@ -33,6 +33,9 @@ void log_error(fmt::format_string<Args...> format, Args&&... args) {
   log_message(LogLevel::kError, format, fmt::make_format_args(args...));
 }
 
+// Instead of that of SPDLOG_LEVEL.
+void set_log_level(LogLevel level);
+
 // The project's logger, made at first use: its level and sinks.
 spdlog::logger& logger();
 

@@ -90,6 +90,13 @@ const ChoiceWords<train::OnSaveError>& choice_words() {
 }
 
 template <>
+const ChoiceWords<LogLevel>& choice_words() {
+  using enum LogLevel;
+  static const ChoiceWords<LogLevel> words{{"debug", kDebug}, {"info", kInfo}, {"warning", kWarning}, {"error", kError}};
+  return words;
+}
+
+template <>
 const ChoiceWords<log::LogFormat>& choice_words() {
   using enum log::LogFormat;
   static const ChoiceWords<log::LogFormat> words{{"short", kShort}, {"megatron", kMegatron}};

@@ -9,6 +9,9 @@ void add_log_keys(std::vector<Key>& table) {
           choice<&Job::log, &Log::log_format>(
               "--log-format",
               "short: lines and a progress bar; megatron: the line of Megatron-LM's training_log, from the last rank"),
+          choice<&Job::log, &Log::log_level>("--log-level", "Messages on standard error from this level on (info)")
+              .of_this_rank()
+              .not_in_plan(),
           whole<&Job::log, &Log::log_interval>("--log-interval", 1, "Steps between printed lines").of_this_rank(),
           toggle<&Job::log, &Log::log_throughput>(
               "--log-throughput",

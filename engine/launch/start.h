@@ -7,7 +7,7 @@
 //               Open MPI    OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE
 //               hydra       PMI_RANK, PMI_SIZE, MPI_LOCALRANKID, MPI_LOCALNRANKS (MPICH, Intel MPI)
 //               Slurm       SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID, SLURM_TASKS_PER_NODE in a step of srun
-//             describe() shows it, and SPDLOG_LEVEL=debug prints it.
+//             describe() shows it, and --log-level debug prints it.
 // Carrier     Open MPI's and hydra's ranks use MPI, or TCP in a build without MPI; all others TCP.
 // Meeting     of TCP: MASTER_ADDR and MASTER_PORT; msrun's MS_SCHED_HOST and MS_SCHED_PORT; in Slurm the first host of
 //             the step and port 15000 + job id mod 20000.

@@ -5,6 +5,8 @@
 #include <filesystem>
 #include <optional>
 
+#include "engine/core/log.h"
+
 namespace loom::log {
 
 // Lines of our own with a progress bar, or the line of Megatron-LM's training_log (megatron_log.h).
@@ -25,6 +27,7 @@ struct TensorBoardOptions {
 struct LogOptions : TensorBoardOptions {
   std::filesystem::path metrics_path;  // filled in: default metrics.jsonl in the folder of --save or the current one
   LogFormat log_format = LogFormat::kShort;
+  std::optional<LogLevel> log_level;   // of messages on stderr; none: that of SPDLOG_LEVEL
   std::int64_t log_interval = 10;      // steps between printed lines
   bool log_throughput = false;         // TFLOP/s of a rank, in Megatron's line and, with timers, in TensorBoard
   bool log_params_norm = false;        // L2 norm after a step, in Megatron's line and in TensorBoard
