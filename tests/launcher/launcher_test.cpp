@@ -235,6 +235,7 @@ void expect_refused(const std::function<void(Options&)>& change, const std::stri
   Job job("true");
   job.options.nodes = {2, 2};
   AgentProcess first = job.start(0);
+  ASSERT_TRUE(wait_until([&] { return first.err().find("joined: 1 of 2 nodes") != std::string::npos; }));
   Options changed = job.of_node(1);
   change(changed);
   const AgentEnd refused = job.start_with(changed, "refused").end();
