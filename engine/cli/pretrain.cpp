@@ -7,6 +7,7 @@
 #include "engine/cli/adaptive_run.h"
 #include "engine/cli/commands/compared_plans.h"
 #include "engine/cli/commands/plan_command.h"
+#include "engine/cli/commands/several_hosts.h"
 #include "engine/cli/environment.h"
 #include "engine/cli/exit_status.h"
 #include "engine/cli/host_plan.h"
@@ -153,6 +154,7 @@ void pretrain(const job::Job& given, const train::PretrainCallbacks& callbacks, 
 
 int pretrain(int argc, const char* const* argv, const train::PretrainCallbacks& callbacks) {
   return exit_status_of(std::filesystem::path(argv[0]).filename().string(), [&] {
+    if (const auto status = run_on_several_hosts(argc, argv, std::cout)) return *status;
     const ParsedProgram parsed = parse_program_arguments(argc, argv, callbacks.extra_args_provider,
                                                          launch::Start::detect(), dialects::hub_models());
     if (const auto* help = std::get_if<EarlyExit>(&parsed)) {

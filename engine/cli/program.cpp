@@ -16,6 +16,7 @@
 #include "engine/cli/commands/lint_command.h"
 #include "engine/cli/commands/optional_commands.h"
 #include "engine/cli/commands/plan_command.h"
+#include "engine/cli/commands/several_hosts.h"
 #include "engine/cli/commands/train_command.h"
 #include "engine/cli/exit_status.h"
 #include "engine/cli/hub_callbacks.h"
@@ -86,6 +87,9 @@ launch::Start start_of(int argc, const char* const* argv) {
 int program_main(int argc, const char* const* argv) {
   return exit_status_of("shardloom", [&] {
     check_processor_variable();
+    if (argc > 1 && std::string_view(argv[1]) == "train") {
+      if (const auto status = run_on_several_hosts(argc, argv, std::cout)) return *status;
+    }
     return run_with_advice(parse_arguments(argc, argv, start_of(argc, argv), dialects::hub_models()));
   });
 }

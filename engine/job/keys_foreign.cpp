@@ -28,11 +28,11 @@ void add_foreign_keys(std::vector<Key>& table) {
               "is of --moe-adaptive-recompute-activation, which is not built; remove it"),
       only(
           "--nnodes", "1",
-          "ranks on several machines are started by an MPI launcher; write mpirun -n RANKS before the program, without --nnodes and --nproc-per-node"),
+          "a launcher has started this process, and says it; remove it"),
       only(
           "--node-rank", "0",
-          "ranks on several machines are started by an MPI launcher; write mpirun -n RANKS before the program, without --nnodes and --nproc-per-node"),
-      taken("--master-addr", Kind::kText),  // threads of a process need no meeting point, and MPI has its own
+          "it is for several hosts; write --nnodes beside it, or remove it"),
+      taken("--master-addr", Kind::kText),  // threads of a process need no meeting point
       taken("--master-port", Kind::kText),
       taken("--join", Kind::kText),  // the program always waits for its ranks
       without_effect("--cluster-time-out", Kind::kText),

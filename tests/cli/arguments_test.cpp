@@ -1380,11 +1380,9 @@ INSTANTIATE_TEST_SUITE_P(
             "--gradient-accumulation-fusion does not go with FSDP2, which reduces the gradients itself; remove it or "
             "write --no-gradient-accumulation-fusion"},
         Bad{with_model_and_data({"--nnodes", "2"}),
-            "--nnodes is 2; ranks on several machines are started by an MPI launcher; write mpirun -n RANKS before the "
-            "program, without --nnodes and --nproc-per-node"},
+            "--nnodes is 2; a launcher has started this process, and says it; remove it"},
         Bad{with_model_and_data({"--node_rank", "1"}),
-            "--node-rank is 1; ranks on several machines are started by an MPI launcher; write mpirun -n RANKS before "
-            "the program, without --nnodes and --nproc-per-node"},
+            "--node-rank is 1; it is for several hosts; write --nnodes beside it, or remove it"},
         Bad{with_model_and_data({"--bind_core", "dev0"}),
             R"(--bind-core is dev0; use True, False, or a JSON map of ranges as {"device0": ["0-9"], "device1": )"
             R"(["10-19"]})"},

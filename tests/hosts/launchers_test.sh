@@ -82,7 +82,8 @@ all 2 msrun "$program" msrun --local_worker_num=2 --worker_num=4 --node_rank=HOS
   --log_dir=msrun_log.HOST --join=True --cluster_time_out=300 --bind_core=True "$program" "${train[@]}" --train-iters 4 \
   --save msrun.model --ai-framework mindspore
 same_as_one msrun
-for rank in 0 1; do [ -s "msrun_log.0/worker_$rank.log" ] || fail "msrun has no log of rank $rank"; done
+grep -q "model written to msrun.model" msrun_log.0/worker_0.log || fail "msrun has no log of rank 0"
+for rank in 2 3; do [ -e "msrun_log.1/worker_$rank.log" ] || fail "msrun has no log of rank $rank"; done
 
 # --- failures
 run=("${train[@]}" --train-iters 30 --save-interval 1)
@@ -106,7 +107,9 @@ kill_host() { ip netns pids "${LOOM_HOSTS}1" | xargs -r kill -9; }
 # shellcheck disable=SC2046
 disturbed worker kill_worker $(torchrun 2 2) --max-restarts 3
 passed worker
-cmp whole/model.safetensors worker.model/model.safetensors || fail "a restart after a killed worker has other weights"
+for file in whole/iter_0000030/*.distcp; do
+  cmp "$file" "worker.model/iter_0000030/${file##*/}" || fail "a restart after a killed worker has other weights"
+done
 # shellcheck disable=SC2046
 disturbed named kill_worker $(torchrun 2 2)
 [ "$failed" = " 0 1" ] || fail "a killed worker without restarts ends with success"
@@ -119,4 +122,11 @@ disturbed host kill_host "$program" torchrun --nnodes=1:2 --nproc-per-node=2 --r
 last() { tail -n 1 "$1.model/metrics.jsonl" | grep -o '"loss":[0-9.]*' | cut -d: -f2; }
 awk -v a="$(tail -n 1 whole/metrics.jsonl | grep -o '"loss":[0-9.]*' | cut -d: -f2)" -v b="$(last host)" \
   'BEGIN { exit !(a - b < 1e-3 && b - a < 1e-3 && a > 0) }' || fail "the run without a host has another loss"
+
+cut_cable() { bash "$hosts" cut 1; }
+disturbed cable cut_cable "$program" torchrun --nnodes=1:2 --nproc-per-node=2 --rdzv-id=job3 --rdzv-backend=c10d \
+  --rdzv-endpoint=$first:29400 --rdzv-conf=last_call_timeout=2,read_timeout=10 --max-restarts 3
+[ "$failed" = " 1" ] || { tail -n 30 cable.0; fail "the first host does not go on when the cable is cut"; }
+[ "$(cat cable.model/latest_checkpointed_iteration.txt)" = 30 ] || fail "the run without a cable does not end"
+grep -q "the coordinator at $first:29400 is lost" cable.1 || { tail -n 30 cable.1; fail "the host without a cable does not say so"; }
 echo "passed"
