@@ -92,7 +92,8 @@ const ChoiceWords<train::OnSaveError>& choice_words() {
 template <>
 const ChoiceWords<LogLevel>& choice_words() {
   using enum LogLevel;
-  static const ChoiceWords<LogLevel> words{{"debug", kDebug}, {"info", kInfo}, {"warning", kWarning}, {"error", kError}};
+  static const ChoiceWords<LogLevel> words{
+      {"debug", kDebug}, {"info", kInfo}, {"warning", kWarning}, {"error", kError}};
   return words;
 }
 

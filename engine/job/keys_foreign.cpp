@@ -26,12 +26,8 @@ void add_foreign_keys(std::vector<Key>& table) {
           "chooses in each step by how many tokens an expert got, so that ranks would do different work; write --moe-layer-recompute, which always recomputes"),
       refused("--moe-adaptive-recompute-activation-scale", Kind::kText,
               "is of --moe-adaptive-recompute-activation, which is not built; remove it"),
-      only(
-          "--nnodes", "1",
-          "a launcher has started this process, and says it; remove it"),
-      only(
-          "--node-rank", "0",
-          "it is for several hosts; write --nnodes beside it, or remove it"),
+      only("--nnodes", "1", "a launcher has started this process, and says it; remove it"),
+      only("--node-rank", "0", "it is for several hosts; write --nnodes beside it, or remove it"),
       taken("--master-addr", Kind::kText),  // threads of a process need no meeting point
       taken("--master-port", Kind::kText),
       taken("--join", Kind::kText),  // the program always waits for its ranks

@@ -1,10 +1,9 @@
 // Promise: words of training that name several hosts are those of a launcher, which starts the same program on this host;
 //          words of one host, of a plan, and of a process that a launcher has started are not.
-#include <gmock/gmock.h>
+#include "engine/cli/commands/several_hosts.h"
 
 #include <filesystem>
-
-#include "engine/cli/commands/several_hosts.h"
+#include <gmock/gmock.h>
 
 namespace loom::cli {
 namespace {

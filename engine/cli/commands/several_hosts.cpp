@@ -16,8 +16,9 @@ using Words = std::vector<std::string>;
 
 // Flags of the launchers, each with a value.
 constexpr std::array kOfTorchrun{"--nnodes", "--nproc-per-node", "--node-rank", "--master-addr", "--master-port"};
-constexpr std::array kOfMsrun{"--worker-num", "--local-worker-num", "--node-rank", "--master-addr", "--master-port",
-                              "--log-dir", "--join", "--cluster-time-out", "--bind-core"};
+constexpr std::array kOfMsrun{"--worker-num",  "--local-worker-num", "--node-rank",
+                              "--master-addr", "--master-port",      "--log-dir",
+                              "--join",        "--cluster-time-out", "--bind-core"};
 
 // The last value of a flag, or empty.
 std::string value_of(const Words& words, std::string_view flag) {
