@@ -6,6 +6,7 @@
 #include "engine/comm/messages/message_world.h"
 #include "engine/core/error.h"
 #include "engine/core/shown_text.h"
+#include "engine/launch/error_file.h"
 #include "engine/launch/failure_text.h"
 #include "engine/launch/run_ranks.h"
 #include "engine/launch/stop_signals.h"
@@ -19,6 +20,7 @@ namespace {
   const std::string shown = shown_message(message);
   const bool says_who = shown.starts_with("[rank ");
   std::fputs((says_who ? shown + "\n" : fmt::format("[rank {}] {}\n", transport.rank(), shown)).c_str(), stderr);
+  write_error_file(shown);
   std::fflush(nullptr);
   transport.abort_job();
   std::_Exit(1);

@@ -61,7 +61,13 @@ constexpr Source kSlurm{"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"
 // The one that counts, or null. A local rank tells a launcher's RANK from a variable of another meaning.
 const Source* find_source() {
   if (has("RANK") && has("LOCAL_RANK")) return &kTorchrun;
-  if (text_of({"MS_ROLE"}) == "MS_WORKER" && has("RANK_ID") && has("DEVICE_ID")) return &kMsrun;
+  if (text_of({"MS_ROLE"}) == "MS_WORKER") {
+    if (has("RANK_ID") && has("DEVICE_ID")) return &kMsrun;
+    if (environment_number({"MS_WORKER_NUM"}) > 1) {
+      config_error("msrun started {} workers without RANK_ID; give it --node_rank on each host",
+                   text_of({"MS_WORKER_NUM"}));
+    }
+  }
   if (has("OMPI_COMM_WORLD_SIZE")) return &kOpenMpi;
   if (has("PMI_SIZE")) return &kHydra;
   // An interactive allocation sets the variables for programs too that srun did not start.

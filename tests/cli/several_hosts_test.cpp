@@ -1,5 +1,5 @@
-// Promise: words of training that name several hosts are those of a launcher, which starts the same program on this host;
-//          words of one host, of a plan, and of a process that a launcher has started are not.
+// Promise: words of training that name several hosts are those of a launcher, which starts the same program on this
+//          host; words of one host, of a plan, and of a process that a launcher has started are not.
 #include "engine/cli/commands/several_hosts.h"
 
 #include <filesystem>

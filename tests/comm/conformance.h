@@ -1,6 +1,6 @@
 // What every ProcessGroup promises, as cases that any world can run: threads (collectives_test.cpp) and processes
-// (process_conformance.cpp), on one host or on several. A case runs on every rank and throws BrokenPromise where a result
-// is wrong.
+// (process_conformance.cpp), on one host or on several. A case runs on every rank and throws BrokenPromise where a
+// result is wrong.
 #pragma once
 
 #include <stdexcept>

@@ -1,13 +1,16 @@
 // Promise: what the standard library throws reaches users in words that name the file or the flag and the next step;
 //          the engine's own errors stay as they are.
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <gmock/gmock.h>
 #include <new>
 #include <system_error>
 #include <thread>
 
 #include "engine/core/error.h"
+#include "engine/launch/error_file.h"
 #include "engine/launch/failure_text.h"
 #include "engine/launch/run_ranks.h"
 #include "engine/launch/stack.h"
@@ -56,6 +59,21 @@ TEST(FailureText, ReachesThePeersOfARankWithoutMemory) {
                          }),
                std::bad_alloc);
   EXPECT_THAT(told, HasSubstr("the machine has no memory left"));
+}
+
+TEST(ErrorFile, IsWhatTorchrunReads) {
+  const std::string path = ::testing::TempDir() + "error.json";
+  ::setenv("TORCHELASTIC_ERROR_FILE", path.c_str(), 1);
+  write_error_file("[rank 1] \"no\" room");
+  ::setenv("TORCHELASTIC_ERROR_FILE", "/nowhere/error.json", 1);
+  write_error_file("lost");
+  ::unsetenv("TORCHELASTIC_ERROR_FILE");
+  write_error_file("lost");
+  std::ifstream file(path);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  EXPECT_THAT(text,
+              ::testing::MatchesRegex(
+                  R"(\{"message":\{"extraInfo":\{"timestamp":"[0-9]+"\},"message":"\[rank 1\] \\"no\\" room"\}\})"));
 }
 
 TEST(LargeStack, PassesResultsAndExceptionsOn) {

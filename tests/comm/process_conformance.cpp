@@ -1,5 +1,6 @@
 // Promise: ranks that are processes get the results every ProcessGroup owes (conformance.h).
-// World:   whatever started this process, by MPI or TCP (engine/launch/start.h). With the argument "hosts" on several hosts, which share no memory.
+// World:   whatever started this process, by MPI or TCP (engine/launch/start.h). With the argument "hosts" on several
+//          hosts, which share no memory.
 
 #include <cstdio>
 #include <fmt/format.h>

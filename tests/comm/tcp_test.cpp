@@ -1,6 +1,6 @@
 // Promise: processes of a job meet over TCP, and nobody else: strangers, garbage, silent and slow peers are refused in
-//          bounded time and disturb nobody; a rank that is missing, started twice, of another version, world or secret is
-//          named.
+//          bounded time and disturb nobody; a rank that is missing, started twice, of another version, world or secret
+//          is named.
 // World:   ranks as threads of this process, each with a transport of its own.
 #include <poll.h>
 

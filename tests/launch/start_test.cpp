@@ -1,5 +1,5 @@
-// Promise: a launcher's variables say which rank a process is, in one order of precedence, and by what messages go; what is
-//          missing or no number is named.
+// Promise: a launcher's variables say which rank a process is, in one order of precedence, and by what messages go; what
+//          is missing or no number is named.
 #include "engine/launch/start.h"
 
 #include <cstdlib>
@@ -178,6 +178,11 @@ TEST_F(StartOf, WrongVariablesAreNamed) {
   wrong = kTorchrun;
   wrong["MASTER_PORT"] = "x";
   EXPECT_THAT(refusal(wrong), HasSubstr("MASTER_ADDR and MASTER_PORT is 'h0:x', expected HOST:PORT"));
+}
+
+TEST_F(StartOf, WorkersOfMsrunWithoutRanksWouldTrainAlone) {
+  EXPECT_EQ(refusal({{"MS_ROLE", "MS_WORKER"}, {"MS_WORKER_NUM", "4"}, {"DEVICE_ID", "1"}}),
+            "msrun started 4 workers without RANK_ID; give it --node_rank on each host");
 }
 
 TEST_F(StartOf, IsDescribed) {

@@ -1,8 +1,8 @@
 // Transport: messages between the processes that are ranks, by MPI (mpi_transport.h) or TCP (tcp_transport.h).
 //
 // Model    Callers hand over batches of point-to-point messages and sleep until a batch has ended. A communication
-//          thread of the transport moves them. Messages of one pair and tag arrive in the order they were started; those
-//          of different tags do not wait for each other. Sender and receiver know the bytes of a message.
+//          thread of the transport moves them. Messages of one pair and tag arrive in the order they were started;
+//          those of different tags do not wait for each other. Sender and receiver know the bytes of a message.
 // Failure  Each batch has a deadline. The first failure of the job, here or at a peer, ends every batch under way and
 //          every later one; nothing is written to the memory of a batch that has ended.
 // Threads  start(), wait() and fail() from any thread.
@@ -67,8 +67,8 @@ class Transport {
   void fail(const std::string& reason) noexcept;
   // "rank 0 failed first: ..."
   std::string failure() const;
-  // Waits a few seconds for the peers to learn of the failure, and ends the communication thread; MPI ends the whole job.
-  // The process must end next.
+  // Waits a few seconds for the peers to learn of the failure, and ends the communication thread; MPI ends the whole
+  // job. The process must end next.
   virtual void abort_job() = 0;
   // A launcher that is ending the job itself answers no farewell.
   virtual void skip_farewell() = 0;

@@ -4,7 +4,7 @@
 //          random bytes and the text; then HMAC-SHA-256 of both sides' bytes with the secret as the key. Neither
 //          side acts on the other's text before it has checked the other's proof.
 // Secret   SHARDLOOM_SECRET in the environment, the same for all processes of a job; without it the key is empty, which
-//          keeps out strangers that do not speak this protocol, and no others. What follows a greeting is not encrypted.
+//          keeps out strangers that do not speak this protocol, and no others. What follows is not encrypted.
 // Errors   CommError: a peer that says something else, is silent until the deadline, or has another secret; the text
 //          names its address.
 #pragma once

@@ -7,6 +7,7 @@
 // Memory    ranks of one machine that may read each other's memory (process_vm_readv) are noted: messages between them
 //           need no socket.
 // Errors    CommError before the deadline: it names the ranks that are missing, or that have not greeted.
+//
 // Private to engine/comm.
 #pragma once
 

@@ -46,6 +46,11 @@ class TcpBatch final : public messages::Batch {
     if (found != waited_for.end()) waited_for.erase(found);
   }
 
+  bool waits_for(int peer) const {
+    return std::ranges::any_of(waited_for,
+                               [peer](const auto& memory_and_peer) { return memory_and_peer.second == peer; });
+  }
+
   const std::uint32_t tag;
   std::vector<Message> messages;
   const Clock::time_point deadline;
@@ -60,6 +65,7 @@ TcpTransport::TcpTransport(const TcpJob& job, std::chrono::milliseconds timeout)
       joined_(std::make_unique<Joined>(join(job, Clock::now() + timeout))),
       nodes_(joined_->nodes),
       ended_(joined_->peers.size()),
+      moves_(joined_->peers.size(), true),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (wake_ < 0) raise<CommError>("no event for the communication thread: {}", std::strerror(errno));
   for (Joined::Peer& peer : joined_->peers) {
@@ -126,15 +132,19 @@ void TcpTransport::end_if_busy_elsewhere() {
 
 void TcpTransport::wait_for_events() {
   std::vector<pollfd> polled{{wake_, POLLIN, 0}};
-  for (const auto& link : links_) {
+  std::vector<std::size_t> peers;  // of polled, from the second on
+  for (std::size_t peer = 0; peer < links_.size(); ++peer) {
+    const auto& link = links_[peer];
     if (link == nullptr || (link->peer_has_ended() && !link->wants_to_write())) continue;
     polled.push_back({link->socket(), static_cast<short>(link->wants_to_write() ? POLLIN | POLLOUT : POLLIN), 0});
+    peers.push_back(peer);
   }
   auto sleep = kLongestSleep;
   for (const auto& batch : active_) {
     sleep = std::min(sleep, std::chrono::ceil<std::chrono::milliseconds>(batch->deadline - Clock::now()));
   }
   ::poll(polled.data(), polled.size(), static_cast<int>(std::max<std::int64_t>(sleep.count(), 0)));
+  for (std::size_t i = 0; i < peers.size(); ++i) moves_[peers[i]] = polled[i + 1].revents != 0;
   std::uint64_t count = 0;
   if (polled.front().revents != 0 && ::read(wake_, &count, sizeof count) < 0) return;  // nobody woke it
 }
@@ -173,7 +183,8 @@ void TcpTransport::post(const std::shared_ptr<TcpBatch>& batch) {
 
 void TcpTransport::move_bytes() {
   for (int peer = 0; peer < size(); ++peer) {
-    if (links_[static_cast<std::size_t>(peer)] != nullptr) move_bytes(peer);
+    const auto& link = links_[static_cast<std::size_t>(peer)];
+    if (link != nullptr && (moves_[static_cast<std::size_t>(peer)] || link->wants_to_write())) move_bytes(peer);
   }
 }
 
@@ -199,7 +210,8 @@ void TcpTransport::move_bytes(int peer) {
 
 void TcpTransport::lose(int peer, const std::string& reason) {
   auto& link = links_[static_cast<std::size_t>(peer)];
-  const bool in_order = ended_[static_cast<std::size_t>(peer)] && active_.empty();
+  const bool is_waited_for = std::ranges::any_of(active_, [&](const auto& batch) { return batch->waits_for(peer); });
+  const bool in_order = ended_[static_cast<std::size_t>(peer)] && !is_waited_for;
   if (link != nullptr) link->abandon_all();
   link = nullptr;
   ended_[static_cast<std::size_t>(peer)] = true;

@@ -61,6 +61,7 @@ class TcpTransport final : public messages::Transport {
   // The communication thread's own.
   std::vector<std::unique_ptr<PeerLink>> links_;  // by rank; null: this rank, or a connection that has ended
   std::vector<bool> ended_;                       // by rank: with a farewell
+  std::vector<bool> moves_;                       // by rank: something may have arrived
   Batches active_;
   bool failure_spread_ = false;
   std::chrono::steady_clock::time_point failed_at_{};
