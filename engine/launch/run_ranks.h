@@ -23,8 +23,8 @@ void run_ranks(int ranks, const comm::CommOptions& options, const RankMain& main
 
 // Runs `main` as this process's one rank and waits for the others' end (a wait with a deadline like any other). A
 // failing rank notifies the others; every notified rank prints the failure on stderr and ends with exit code 1 (under
-// MPI the launcher ends the job): this does not return then. An Interrupted (stop_signals.h) that `main` throws on every
-// rank is not a failure: it is rethrown when all ranks have thrown it. Call once per process.
+// MPI the launcher ends the job): this does not return then. An Interrupted (stop_signals.h) that `main` throws on
+// every rank is not a failure: it is rethrown when all ranks have thrown it. Call once per process.
 void run_rank_of(comm::messages::Transport& transport, const RankMain& main);
 // As a rank of MPI_COMM_WORLD. Throws ConfigError in a build without MPI (mpi_absent.cpp).
 void run_mpi_rank(const comm::CommOptions& options, const RankMain& main);

@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # A launch script as it is used on NPUs, with this engine's program in the place of torchrun and Python:
 #   HF_PATH=DIR DATA_PATH=FILES bash examples/pretrain_transformers/pretrain.sh [more flags]
-# Ranks are threads of one process here; over several processes or machines: mpirun -n WORLD_SIZE, without the first
-# group of flags.
+# On one machine ranks are threads of one process. On several, start it on each with NNODES, NODE_RANK and MASTER_ADDR.
 set -euo pipefail
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 

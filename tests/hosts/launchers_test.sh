@@ -85,6 +85,40 @@ same_as_one msrun
 grep -q "model written to msrun.model" msrun_log.0/worker_0.log || fail "msrun has no log of rank 0"
 for rank in 2 3; do [ -e "msrun_log.1/worker_$rank.log" ] || fail "msrun has no log of rank $rank"; done
 
+# --- scripts, as for NPUs, with the paths of this machine
+export HF_PATH=$source/tests/reference/training/qwen2_w4_fp32 DATA_PATH=$work/corpus.txt TRAIN_ITERS=4
+script=$source/examples/pretrain_transformers/pretrain.sh
+export PROGRAM=${program%/*}/examples/pretrain_transformers
+NPUS_PER_NODE=4 SAVE_PATH=script.one bash "$script" > script.out 2>&1 || { cat script.out; fail "pretrain.sh on one host"; }
+all 2 script env NNODES=2 NODE_RANK=HOST MASTER_ADDR=$first SAVE_PATH=script.model bash "$script"
+passed script
+cmp script.one/model.safetensors script.model/model.safetensors || fail "pretrain.sh has other weights on two hosts"
+mkdir -p bin logs
+printf '#!/bin/sh\nexec "%s" torchrun "$@"\n' "$program" > bin/torchrun
+chmod +x bin/torchrun
+cat > guide.sh <<END
+#!/bin/bash
+export CUDA_DEVICE_MAX_CONNECTIONS=2
+export HCCL_CONNECT_TIMEOUT=1800
+NPUS_PER_NODE=2
+MASTER_ADDR=$first
+MASTER_PORT=6000
+NNODES=2
+NODE_RANK=\$1
+DISTRIBUTED_ARGS="
+    --nproc_per_node \$NPUS_PER_NODE \\
+    --nnodes \$NNODES \\
+    --node_rank \$NODE_RANK \\
+    --master_addr \$MASTER_ADDR \\
+    --master_port \$MASTER_PORT
+"
+torchrun \$DISTRIBUTED_ARGS $program ${train[*]} --train-iters 4 --distributed-backend nccl --save guide.model \
+  2>&1 | tee logs/train_\$NODE_RANK.log
+exit \${PIPESTATUS[0]}
+END
+all 2 guide env "PATH=$work/bin:$PATH" bash guide.sh HOST
+same_as_one guide
+
 # --- failures
 run=("${train[@]}" --train-iters 30 --save-interval 1)
 "$program" "${run[@]}" --nproc-per-node 4 --save whole > whole.out 2>&1 || { cat whole.out; fail "the run that nothing disturbs"; }

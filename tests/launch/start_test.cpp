@@ -1,5 +1,5 @@
-// Promise: a launcher's variables say which rank a process is, in one order of precedence, and by what messages go; what
-//          is missing or no number is named.
+// Promise: a launcher's variables say which rank a process is, in one order of precedence, and by what messages go;
+//          what is missing or no number is named.
 #include "engine/launch/start.h"
 
 #include <cstdlib>

@@ -1,5 +1,5 @@
-// Training on several hosts by the program's own flags: `shardloom train --nnodes 2 --node-rank 1 ...`, as launch scripts
-// pass the words of torchrun or msrun on. The program is then the launcher of itself. Private to engine/cli.
+// Training on several hosts by the program's own flags: `shardloom train --nnodes 2 --node-rank 1 ...`, as launch
+// scripts pass the words of torchrun or msrun on. The program is then the launcher of itself. Private to engine/cli.
 //
 // When     --nnodes is not 1, or --worker-num is not --local-worker-num, and no launcher has started this process.
 #pragma once

@@ -2,8 +2,8 @@
 // Private to engine/comm.
 //
 // Small     messages of up to kSmall bytes leave at once, and wait here if they arrive before their receive.
-// Large     The receiver says that its memory is ready; then the bytes go from memory to memory, in pieces that let small
-//           messages of other tags pass between them.
+// Large     The receiver says that its memory is ready; then the bytes go from memory to memory, in pieces that let
+//           small messages of other tags pass between them.
 // Memory    Between ranks of one machine the sender says where a large message lies, and the receiver reads it there
 //           (process_vm_readv): one copy, no socket.
 // Order     The n-th small receive of a tag gets the n-th small message of the tag, and so for large ones.

@@ -1,8 +1,8 @@
 // The store where processes of a job meet: keys and values, as torch.distributed's TCPStore has them on the wire.
 //
 // Server   answers what a client of TCPStore says: validate, ping, set, get, compare and set, add, check, wait, number
-//          of keys, delete, append, several gets and sets. So the store of a real torchrun serves Shardloom's ranks, and
-//          this one serves PyTorch's.
+//          of keys, delete, append, several gets and sets. So the store of a real torchrun serves Shardloom's ranks,
+//          and this one serves PyTorch's.
 // Bounds   a key has up to 4 KiB, a value up to 1 MiB, the store up to 64 MiB and 4096 connections; a client that goes
 //          beyond, speaks something else, or stops in the middle of a request for 10 s is disconnected. Nobody
 //          waits for a slow client.
