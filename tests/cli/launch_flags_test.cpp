@@ -300,12 +300,12 @@ TEST_F(LaunchFlags, ProcessesOfALauncherOnOneHostAreOneRun) {
             "shardloom: rank 1: the process of rank 0, which runs all ranks, failed; look at its output\n");
 }
 
-TEST_F(LaunchFlags, ProcessesOfALauncherOnSeveralHostsAreRefused) {
+TEST_F(LaunchFlags, ProcessesOfALauncherOnSeveralHostsNeedAMeetingPoint) {
   const Words several = {"env", "RANK=3", "LOCAL_RANK=1", "WORLD_SIZE=8", "LOCAL_WORLD_SIZE=2", "MASTER_PORT=6000"};
   const Outcome outcome = folder.run(kFourSteps, several);
   EXPECT_EQ(outcome.exit_code, 2);
-  EXPECT_THAT(outcome.err, HasSubstr("RANK is 3, LOCAL_RANK is 1 and WORLD_SIZE is 8 in the environment: torchrun and "
-                                     "msrun work on one host only; start ranks on several hosts with mpirun -n 8"));
+  EXPECT_THAT(outcome.err, HasSubstr("torchrun started 8 processes, but they know no meeting point: MASTER_ADDR and "
+                                     "MASTER_PORT are not set; export the host of rank 0 and a free port of it"));
   EXPECT_EQ(folder.run(kFourSteps + kTwoRanks, {"env", "WORLD_SIZE=8"}).exit_code, 0);
   const Words unnamed = {"env", "RANK=0", "LOCAL_RANK=0", "WORLD_SIZE=2"};
   EXPECT_THAT(folder.run(kFourSteps + kSharded, unnamed).err,

@@ -78,10 +78,14 @@ same_as_one four
 all 2 elastic "$program" torchrun --nnodes=2 --nproc-per-node=2 --rdzv-id=job1 --rdzv-backend=c10d --rdzv-endpoint=$first:29400 \
   "${train[@]}" --train-iters 4 --save elastic.model
 same_as_one elastic
-all 2 msrun "$program" msrun --local_worker_num=2 --worker_num=4 --node_rank=HOST --master_addr=$first --master_port=6000 \
-  --log_dir=msrun_log.HOST --join=True --cluster_time_out=300 --bind_core=True "$program" "${train[@]}" --train-iters 4 \
-  --save msrun.model --ai-framework mindspore
-same_as_one msrun
+msrun() {  # msrun NAME HOSTS WORKERS
+  all "$2" "$1" "$program" msrun --local_worker_num="$3" --worker_num=4 --node_rank=HOST --master_addr=$first --master_port=6000 \
+    --log_dir="$1_log.HOST" --join=True --cluster_time_out=300 --bind_core=True "$program" "${train[@]}" --train-iters 4 \
+    --save "$1.model" --ai-framework mindspore
+  same_as_one "$1"
+}
+msrun msrun 2 2
+msrun msrun_of_four 4 1
 grep -q "model written to msrun.model" msrun_log.0/worker_0.log || fail "msrun has no log of rank 0"
 for rank in 2 3; do [ -e "msrun_log.1/worker_$rank.log" ] || fail "msrun has no log of rank $rank"; done
 
