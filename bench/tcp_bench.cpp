@@ -17,6 +17,7 @@
 
 #include "bench/turns.h"
 #include "engine/comm/messages/message_world.h"
+#include "engine/comm/tcp/socket.h"
 #include "engine/comm/tcp/tcp_transport.h"
 #include "engine/core/error.h"
 #include "engine/core/parse_number.h"

@@ -154,9 +154,10 @@ void pretrain(const job::Job& given, const train::PretrainCallbacks& callbacks, 
 
 int pretrain(int argc, const char* const* argv, const train::PretrainCallbacks& callbacks) {
   return exit_status_of(std::filesystem::path(argv[0]).filename().string(), [&] {
-    if (const auto status = run_on_several_hosts(argc, argv, std::cout)) return *status;
-    const ParsedProgram parsed = parse_program_arguments(argc, argv, callbacks.extra_args_provider,
-                                                         launch::Start::detect(), dialects::hub_models());
+    const launch::Start start = launch::Start::detect();
+    if (const auto status = run_on_several_hosts(argc, argv, start, std::cout)) return *status;
+    const ParsedProgram parsed =
+        parse_program_arguments(argc, argv, callbacks.extra_args_provider, start, dialects::hub_models());
     if (const auto* help = std::get_if<EarlyExit>(&parsed)) {
       print_help(help->text);
       return help->code;

@@ -87,10 +87,11 @@ launch::Start start_of(int argc, const char* const* argv) {
 int program_main(int argc, const char* const* argv) {
   return exit_status_of("shardloom", [&] {
     check_processor_variable();
+    const launch::Start start = start_of(argc, argv);
     if (argc > 1 && std::string_view(argv[1]) == "train") {
-      if (const auto status = run_on_several_hosts(argc, argv, std::cout)) return *status;
+      if (const auto status = run_on_several_hosts(argc, argv, start, std::cout)) return *status;
     }
-    return run_with_advice(parse_arguments(argc, argv, start_of(argc, argv), dialects::hub_models()));
+    return run_with_advice(parse_arguments(argc, argv, start, dialects::hub_models()));
   });
 }
 

@@ -12,6 +12,8 @@
 #include <utility>
 
 #include "engine/core/error.h"
+#include "engine/core/host_name.h"
+#include "engine/core/local_time.h"
 #include "engine/core/log.h"
 #include "engine/io/output_target.h"
 
@@ -22,14 +24,7 @@ namespace fs = std::filesystem;
 
 // "process 4711 on node3 since 2026-01-31 12:00:00".
 std::string who_am_i() {
-  std::array<char, 256> host{};
-  ::gethostname(host.data(), host.size() - 1);
-  const std::time_t now = std::time(nullptr);
-  std::tm local{};
-  ::localtime_r(&now, &local);
-  std::array<char, 32> since{};
-  std::strftime(since.data(), since.size(), "%Y-%m-%d %H:%M:%S", &local);
-  return fmt::format("process {} on {} since {}", ::getpid(), host.data(), since.data());
+  return fmt::format("process {} on {} since {}", ::getpid(), host_name(), local_time_text(std::time(nullptr)));
 }
 
 // The printable characters of a lock file.

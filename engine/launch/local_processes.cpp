@@ -1,7 +1,5 @@
 #include "engine/launch/local_processes.h"
 
-#include <poll.h>
-
 #include <cerrno>
 #include <cstring>
 #include <fmt/core.h>
@@ -10,6 +8,7 @@
 #include <sys/un.h>
 #include <thread>
 
+#include "engine/comm/tcp/socket.h"
 #include "engine/core/descriptor.h"
 #include "engine/core/error.h"
 
@@ -47,11 +46,6 @@ std::unique_ptr<Descriptor> new_socket() {
 
 const sockaddr* generic(const Address& address) { return reinterpret_cast<const sockaddr*>(&address.socket); }
 
-bool readable(int descriptor, Milliseconds wait) {
-  pollfd poll{descriptor, POLLIN, 0};
-  return ::poll(&poll, 1, static_cast<int>(wait.count())) > 0;
-}
-
 std::unique_ptr<Descriptor> connection_to_first(const Start& start, Milliseconds deadline) {
   const Address address = address_of(start);
   const auto end = Clock::now() + deadline;
@@ -79,7 +73,7 @@ FirstProcess::FirstProcess(const Start& start) : others_(start.first_runs_all() 
 FirstProcess::~FirstProcess() {
   const auto end = Clock::now() + kLastCall;
   for (int told = 0; told < others_ && Clock::now() < end;) {
-    if (!readable(socket_->get(), kPause)) continue;
+    if (!comm::tcp::is_readable(socket_, Clock::now() + kPause)) continue;
     const Descriptor other(::accept4(socket_->get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (other.get() < 0) continue;
     ::send(other.get(), &status_, 1, MSG_NOSIGNAL);

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <thread>
 
+#include "engine/comm/tcp/greeting.h"
 #include "engine/core/error.h"
 #include "engine/core/parse_number.h"
 #include "engine/launch/run_ranks.h"
@@ -118,8 +119,6 @@ MeetingPoint meeting_point(const Source& source) {
   return point;
 }
 
-bool is_this_host(const std::string& host) { return host == "localhost" || host.starts_with("127.") || host == "::1"; }
-
 void settle_tcp(Start& start, const Source& source, const MeetingPoint& point) {
   if (point.host.empty() || point.port.empty()) {
     config_error(
@@ -137,7 +136,7 @@ void settle_tcp(Start& start, const Source& source, const MeetingPoint& point) {
       .hosts_store = &source != &kMsrun && start.process == 0 && text_of({"TORCHELASTIC_USE_AGENT_STORE"}) != "True",
       .id = start.meeting.empty() ? "run" : start.meeting,
       .interfaces = text_of({"GLOO_SOCKET_IFNAME"}),
-      .secret = text_of({"SHARDLOOM_SECRET"}),
+      .secret = comm::tcp::secret_of_environment(),
       .reads_memory = text_of({"SHARDLOOM_P2P_DISABLE"}) != "1",
       .version = LOOM_VERSION};
 }
@@ -168,7 +167,7 @@ void detect_processes(Start& start) {
   }
   const MeetingPoint point = meeting_point(*source);
   start.meeting = run_of(*source, point);
-  const bool on_one_host = start.local_processes == 0 ? is_this_host(point.host) || point.host.empty()
+  const bool on_one_host = start.local_processes == 0 ? comm::tcp::is_loopback(point.host) || point.host.empty()
                                                       : start.local_processes == start.processes;
   if (on_one_host && (source == &kTorchrun || source == &kMsrun)) {
     start.carrier = Carrier::kFirst;

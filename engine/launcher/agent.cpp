@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "engine/core/error.h"
+#include "engine/core/local_time.h"
 #include "engine/core/shown_text.h"
 #include "engine/device/host_topology.h"
 #include "engine/launch/affinity.h"
@@ -35,19 +36,8 @@ constexpr Milliseconds kFarewell{5'000};  // of an agent that leaves
 constexpr int kGreetings = 5;
 constexpr Milliseconds kGreetAgain{500};
 
-bool is_loopback(const std::string& host) { return host == "localhost" || host == "::1" || host.starts_with("127."); }
-
 void put(int descriptor, const std::string& text) {
   [[maybe_unused]] const ssize_t written = ::write(descriptor, text.data(), text.size());
-}
-
-std::string time_now() {
-  const std::time_t seconds = std::time(nullptr);
-  std::tm parts{};
-  ::localtime_r(&seconds, &parts);
-  std::array<char, 32> text{};
-  std::strftime(text.data(), text.size(), "%Y-%m-%d %H:%M:%S", &parts);
-  return text.data();
 }
 
 class Agent {
@@ -87,7 +77,7 @@ class Agent {
 
   void open_coordinator() {
     if (options_.coordinator == Host::kOther) return;
-    const bool alone = options_.nodes.most == 1 || is_loopback(meeting_.host);
+    const bool alone = options_.nodes.most == 1 || comm::tcp::is_loopback(meeting_.host);
     own_address_.host = meeting_.host == "::1" ? "::1" : "127.0.0.1";
     Socket listening = comm::tcp::listen_on(meeting_.port, alone ? own_address_.host : "");
     if (!listening && options_.coordinator == Host::kFirst) return;  // of an agent that was here before
@@ -291,7 +281,8 @@ class Agent {
 
   // On the coordinator's thread.
   void note(const std::string& text, bool routine) const {
-    if (journal_) put(journal_->get(), fmt::format("[{}] {}\n", time_now(), shown_message(text)));
+    if (journal_)
+      put(journal_->get(), fmt::format("[{}] {}\n", local_time_text(std::time(nullptr)), shown_message(text)));
     if (!routine) say(text);
   }
 

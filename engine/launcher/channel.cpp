@@ -13,20 +13,6 @@ namespace loom::launcher {
 namespace {
 
 constexpr std::size_t kMostUnread = std::size_t{4} << 20;
-constexpr std::size_t kHeadBytes = 4;
-
-std::string head_of(std::size_t bytes) {
-  std::string head;
-  for (std::size_t i = 0; i < kHeadBytes; ++i) head += static_cast<char>((bytes >> (8 * i)) & 0xFFU);
-  return head;
-}
-
-std::size_t length_of(const std::string& head) {
-  std::size_t bytes = 0;
-  for (std::size_t i = 0; i < kHeadBytes; ++i) bytes |= std::size_t{static_cast<unsigned char>(head[i])} << (8 * i);
-  return bytes;
-}
-
 bool would_wait(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
 
 }  // namespace
@@ -36,8 +22,7 @@ Channel::Channel(comm::tcp::Socket socket)
 
 void Channel::send(const Message& message) {
   if (!problem_.empty()) return;
-  const std::string text = encode(message);
-  out_ += head_of(text.size()) + text;
+  out_ += frame_of(message);
   if (out_.size() > kMostUnread) return fail("it does not read what it is sent");
   write();
 }
@@ -82,7 +67,7 @@ void Channel::read() {
 
 void Channel::take_messages() {
   while (in_.size() >= kHeadBytes) {
-    const std::size_t bytes = length_of(in_);
+    const std::size_t bytes = length_in(in_);
     if (bytes > kLongestMessage) return fail(fmt::format("it announced a message of {} bytes", bytes));
     if (in_.size() < kHeadBytes + bytes) return;
     try {

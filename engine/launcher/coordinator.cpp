@@ -13,13 +13,12 @@
 #include <map>
 #include <mutex>
 #include <optional>
-#include <sys/eventfd.h>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "engine/comm/tcp/store.h"
-#include "engine/core/error.h"
+#include "engine/core/wake_event.h"
 #include "engine/launcher/channel.h"
 #include "engine/launcher/first_bytes.h"
 #include "engine/launcher/meeting.h"
@@ -46,9 +45,7 @@ class Greetings {
     std::string problem{};
   };
 
-  explicit Greetings(Milliseconds time) : time_(time), event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-    if (event_.get() < 0) raise<Error>("the coordinator has no event: {}", std::strerror(errno));
-  }
+  explicit Greetings(Milliseconds time) : time_(time) {}
   ~Greetings() {
     for (Greeting& greeting : running_) greeting.thread.join();
   }
@@ -77,8 +74,7 @@ class Greetings {
   }
 
   std::vector<Greeted> take() {
-    std::uint64_t count = 0;
-    [[maybe_unused]] const ssize_t got = ::read(event_.get(), &count, sizeof(count));
+    event_.clear();
     const std::scoped_lock lock(mutex_);
     return std::exchange(greeted_, {});
   }
@@ -99,12 +95,11 @@ class Greetings {
     greeted.socket = std::move(socket);
     const std::scoped_lock lock(mutex_);
     greeted_.push_back(std::move(greeted));
-    const std::uint64_t one = 1;
-    [[maybe_unused]] const ssize_t put = ::write(event_.get(), &one, sizeof(one));
+    event_.wake();
   }
 
   const Milliseconds time_;
-  const Descriptor event_;
+  const WakeEvent event_;
   std::list<Greeting> running_;
   std::mutex mutex_;
   std::vector<Greeted> greeted_;

@@ -1,11 +1,10 @@
 #include "engine/launcher/failure_report.h"
 
 #include <algorithm>
-#include <array>
-#include <ctime>
 #include <fmt/format.h>
 #include <sstream>
 
+#include "engine/core/local_time.h"
 #include "engine/core/shown_text.h"
 #include "engine/launch/stop_signals.h"
 
@@ -15,12 +14,7 @@ namespace {
 constexpr std::size_t kMostListed = 8;
 
 std::string time_text(std::int64_t unix_ms) {
-  const std::time_t seconds = unix_ms / 1000;
-  std::tm parts{};
-  ::localtime_r(&seconds, &parts);
-  std::array<char, 40> text{};
-  std::strftime(text.data(), text.size(), "%Y-%m-%d %H:%M:%S", &parts);
-  return fmt::format("{}.{:03}", text.data(), unix_ms % 1000);
+  return fmt::format("{}.{:03}", local_time_text(unix_ms / 1000), unix_ms % 1000);
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include <system_error>
 
 #include "engine/core/error.h"
+#include "engine/core/host_name.h"
 
 namespace loom::launcher {
 namespace {
@@ -64,11 +65,7 @@ void replace_all(std::string& text, std::string_view what, const std::string& by
 
 }  // namespace
 
-std::string host_name(const Options& options) {
-  if (!options.host.empty()) return options.host;
-  std::array<char, 256> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
-}
+std::string host_name(const Options& options) { return options.host.empty() ? loom::host_name() : options.host; }
 
 std::shared_ptr<Descriptor> open_log(const fs::path& path, bool append) {
   const int flags = O_WRONLY | O_CREAT | O_CLOEXEC | O_APPEND | (append ? 0 : O_TRUNC);

@@ -25,20 +25,16 @@ void check_peer(const comm::tcp::Socket& socket, const std::string& text, const 
 void introduce(const comm::tcp::Socket& socket, const Join& join, comm::tcp::Deadline deadline) {
   const std::string secret = comm::tcp::secret_of_environment();
   check_peer(socket, comm::tcp::greet(socket, Side::kConnects, secret, kAgent, deadline), kCoordinator);
-  const std::string text = encode(join);
-  std::string frame;
-  for (std::size_t i = 0; i < 4; ++i) frame += static_cast<char>((text.size() >> (8 * i)) & 0xFFU);
-  frame += text;
+  const std::string frame = frame_of(join);
   comm::tcp::send_all(socket, frame.data(), frame.size(), deadline);
 }
 
 Join meet(const comm::tcp::Socket& socket, comm::tcp::Deadline deadline) {
   const std::string secret = comm::tcp::secret_of_environment();
   check_peer(socket, comm::tcp::greet(socket, Side::kListens, secret, kCoordinator, deadline), kAgent);
-  std::array<unsigned char, 4> head{};
+  std::array<char, kHeadBytes> head{};
   comm::tcp::receive_all(socket, head.data(), head.size(), deadline);
-  std::size_t bytes = 0;
-  for (std::size_t i = 0; i < head.size(); ++i) bytes |= std::size_t{head[i]} << (8 * i);
+  const std::size_t bytes = length_in({head.data(), head.size()});
   if (bytes > kLongestMessage) raise<CommError>("{} announced {} bytes", comm::tcp::peer_of(socket), bytes);
   std::string text(bytes, '\0');
   comm::tcp::receive_all(socket, text.data(), bytes, deadline);

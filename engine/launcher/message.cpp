@@ -116,4 +116,17 @@ Message decode(std::string_view text) {
   }
 }
 
+std::string frame_of(const Message& message) {
+  const std::string text = encode(message);
+  std::string frame;
+  for (std::size_t i = 0; i < kHeadBytes; ++i) frame += static_cast<char>((text.size() >> (8 * i)) & 0xFFU);
+  return frame + text;
+}
+
+std::size_t length_in(std::string_view head) {
+  std::size_t bytes = 0;
+  for (std::size_t i = 0; i < kHeadBytes; ++i) bytes |= std::size_t{static_cast<unsigned char>(head[i])} << (8 * i);
+  return bytes;
+}
+
 }  // namespace loom::launcher

@@ -1,6 +1,6 @@
 // Messages between agents and the coordinator, as JSON.
 //
-// Wire     a message has up to kLongestMessage bytes; channel.h puts their number before them.
+// Wire     a message has up to kLongestMessage bytes; before them stands their number, in kHeadBytes bytes.
 // Errors   CommError from decode(): no JSON, an unknown message, a field that is missing or has another type or range.
 #pragma once
 
@@ -13,6 +13,7 @@
 namespace loom::launcher {
 
 inline constexpr std::size_t kLongestMessage = 65536;
+inline constexpr std::size_t kHeadBytes = 4;
 
 // --- From an agent
 
@@ -79,5 +80,8 @@ using Message = std::variant<Join, Failure, Succeeded, Stopped, Leaving, Refused
 // At most kLongestMessage bytes: long texts are cut.
 std::string encode(const Message& message);
 Message decode(std::string_view text);
+// The message with its head, and the number in a head of kHeadBytes bytes.
+std::string frame_of(const Message& message);
+std::size_t length_in(std::string_view head);
 
 }  // namespace loom::launcher

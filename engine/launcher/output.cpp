@@ -13,12 +13,13 @@
 #include <fmt/format.h>
 #include <map>
 #include <mutex>
-#include <sys/eventfd.h>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "engine/core/error.h"
+#include "engine/core/wake_event.h"
+#include "engine/io/write_all.h"
 #include "engine/launcher/failure_report.h"
 #include "engine/launcher/lines.h"
 
@@ -32,28 +33,20 @@ constexpr std::chrono::milliseconds kLastLines{500};
 
 // False where the system refuses.
 bool write_all(int descriptor, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t written = ::write(descriptor, bytes.data(), bytes.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0 && errno == EAGAIN) {
-      pollfd poll{descriptor, POLLOUT, 0};
-      ::poll(&poll, 1, 1000);
-      continue;
-    }
-    if (written < 0) return false;
-    bytes.remove_prefix(static_cast<std::size_t>(written));
+  while (true) {
+    const io::Written written = io::write_all(descriptor, std::as_bytes(std::span(bytes)));
+    if (written.error != EAGAIN) return written.error == 0;
+    bytes.remove_prefix(written.bytes);
+    pollfd poll{descriptor, POLLOUT, 0};
+    ::poll(&poll, 1, 1000);
   }
-  return true;
 }
 
 }  // namespace
 
 class Output::Loop {
  public:
-  Loop() : wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-    if (wake_.get() < 0) raise<Error>("the launcher has no event: {}", std::strerror(errno));
-    thread_ = std::thread([this] { run(); });
-  }
+  Loop() : thread_([this] { run(); }) {}
   ~Loop() {
     end_ = true;
     abandon();
@@ -74,7 +67,7 @@ class Output::Loop {
       streams_[id] = std::move(opened);
       last_.emplace(id, kLastLinesBytes);
     }
-    wake();
+    wake_.wake();
     return end;
   }
 
@@ -109,15 +102,10 @@ class Output::Loop {
   };
   using Streams = std::map<Id, std::shared_ptr<Open>>;
 
-  void wake() const {
-    const std::uint64_t one = 1;
-    [[maybe_unused]] const ssize_t put = ::write(wake_.get(), &one, sizeof(one));
-  }
-
   void abandon() {
     const std::scoped_lock lock(mutex_);
     for (const auto& [id, stream] : streams_) stream->abandoned = true;
-    wake();
+    wake_.wake();
   }
 
   Streams streams() const {
@@ -131,8 +119,7 @@ class Output::Loop {
       std::vector<pollfd> polled{{wake_.get(), POLLIN, 0}};
       for (const auto& [id, stream] : open) polled.push_back({stream->pipe.get(), POLLIN, 0});
       ::poll(polled.data(), polled.size(), 1000);
-      std::uint64_t count = 0;
-      [[maybe_unused]] const ssize_t got = ::read(wake_.get(), &count, sizeof(count));
+      wake_.clear();
       for (const auto& [id, stream] : open) {
         const bool last_time = stream->abandoned;
         if (read(id, *stream) && !last_time) continue;
@@ -167,7 +154,7 @@ class Output::Loop {
     write_all(to.console, to.prefix.empty() ? line : to.prefix + std::string(line));
   }
 
-  const Descriptor wake_;
+  const WakeEvent wake_;
   mutable std::mutex mutex_;
   std::condition_variable over_;
   Streams streams_;
@@ -175,7 +162,7 @@ class Output::Loop {
   Id next_id_ = 0;
   std::string problem_;
   std::atomic<bool> end_ = false;
-  std::thread thread_;
+  std::thread thread_;  // last: it uses the rest
 };
 
 Output::Output() : loop_(std::make_unique<Loop>()) {}

@@ -4,8 +4,8 @@
 set -uo pipefail
 count=$1
 shift
-# The first free port from a number of this process.
-port=$((20000 + $$ % 20000))
+# The first free port from a number of this process, below those that the system gives to connections.
+port=$((10000 + $$ % 20000))
 while (exec 3<> "/dev/tcp/127.0.0.1/$port") 2> /dev/null; do port=$((port + 1)); done
 export MASTER_ADDR=127.0.0.1 MASTER_PORT=$port WORLD_SIZE=$count LOCAL_RANK=0 LOCAL_WORLD_SIZE=1
 for ((rank = 1; rank < count; ++rank)); do RANK=$rank "$@" & done

@@ -221,6 +221,14 @@ TEST(Addresses, AreReadAsTorchrunWritesThem) {
   EXPECT_FALSE(is_local("192.0.2.1"));
 }
 
+TEST(Connection, IsNeverToItself) {
+  // Linux gives connections the even ports of its range in turn, in the end the one that is asked for.
+  const auto port = static_cast<std::uint16_t>((port_of(listen_on(0, "127.0.0.1")) + 1) & ~1);
+  for (int attempt = 0; attempt < 30'000; ++attempt) {
+    ASSERT_THROW(connect_to({"127.0.0.1", port}, in(0)), CommError) << "attempt " << attempt;
+  }
+}
+
 TEST(Interfaces, AreNamed) {
   EXPECT_EQ(host_of_interface("none,lo", "GLOO_SOCKET_IFNAME"), "127.0.0.1");
   EXPECT_THAT(

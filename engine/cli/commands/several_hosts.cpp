@@ -20,21 +20,6 @@ constexpr std::array kOfMsrun{"--worker-num",  "--local-worker-num", "--node-ran
                               "--master-addr", "--master-port",      "--log-dir",
                               "--join",        "--cluster-time-out", "--bind-core"};
 
-// The last value of a flag, or empty.
-std::string value_of(const Words& words, std::string_view flag) {
-  std::string value;
-  for (std::size_t i = 0; i < words.size(); ++i) {
-    if (flag_name(words[i]) != flag) continue;
-    const std::size_t equals = words[i].find('=');
-    if (equals != std::string::npos) {
-      value = words[i].substr(equals + 1);
-    } else if (i + 1 < words.size()) {
-      value = words[i + 1];
-    }
-  }
-  return value;
-}
-
 template <std::size_t kCount>
 Words split(const Words& words, const char* tool, const std::array<const char*, kCount>& flags) {
   Words launcher{tool}, rest;
@@ -55,15 +40,16 @@ Words split(const Words& words, const char* tool, const std::array<const char*, 
 
 std::optional<Words> words_of_several_hosts(const Words& words, const launch::Start& start) {
   if (!start.launcher.empty() || (!words.empty() && words.front() == "plan")) return std::nullopt;
-  const std::string nodes = value_of(words, "--nnodes");
-  if (!nodes.empty() && nodes != "1" && nodes != "1:1") return split(words, "torchrun", kOfTorchrun);
-  const std::string all = value_of(words, "--worker-num"), here = value_of(words, "--local-worker-num");
-  if (!all.empty() && !here.empty() && all != here) return split(words, "msrun", kOfMsrun);
+  const auto nodes = value_in(words, "--nnodes");
+  if (nodes && *nodes != "1" && *nodes != "1:1") return split(words, "torchrun", kOfTorchrun);
+  const auto all = value_in(words, "--worker-num"), here = value_in(words, "--local-worker-num");
+  if (all && here && *all != *here) return split(words, "msrun", kOfMsrun);
   return std::nullopt;
 }
 
-std::optional<int> run_on_several_hosts(int argc, const char* const* argv, std::ostream& out) {
-  const auto words = words_of_several_hosts({argv + 1, argv + argc}, launch::Start::detect());
+std::optional<int> run_on_several_hosts(int argc, const char* const* argv, const launch::Start& start,
+                                        std::ostream& out) {
+  const auto words = words_of_several_hosts({argv + 1, argv + argc}, start);
   if (!words) return std::nullopt;
   Command app("", "shardloom");
   LauncherWords launcher(app);

@@ -19,6 +19,7 @@ std::optional<std::vector<std::string>> words_of_several_hosts(const std::vector
                                                                const launch::Start& start);
 
 // Starts this program on this host, and returns its status; none where the words ask for one host.
-std::optional<int> run_on_several_hosts(int argc, const char* const* argv, std::ostream& out);
+std::optional<int> run_on_several_hosts(int argc, const char* const* argv, const launch::Start& start,
+                                        std::ostream& out);
 
 }  // namespace loom::cli

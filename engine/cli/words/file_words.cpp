@@ -16,18 +16,6 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-// The last word behind the flag's last occurrence; "" for a toggle.
-std::optional<std::string> value_in(const Words& words, std::string_view flag) {
-  const std::vector<std::string_view> names = names_of(flag);
-  for (std::size_t i = words.size(); i-- > 0;) {
-    if (std::ranges::find(names, flag_name(words[i])) == names.end()) continue;
-    const std::size_t equal = words[i].find('=');
-    if (equal != std::string::npos) return words[i].substr(equal + 1);
-    return i + 1 < words.size() && !words[i + 1].starts_with("--") ? words[i + 1] : std::string{};
-  }
-  return std::nullopt;
-}
-
 bool is_given(const Words& words, std::string_view flag) { return value_in(words, flag).has_value(); }
 
 int number_in(const Words& words, std::string_view flag) {

@@ -40,6 +40,17 @@ std::vector<std::string_view> names_of(std::string_view flag) {
   return key == nullptr ? std::vector{flag} : key->names();
 }
 
+std::optional<std::string> value_in(const std::vector<std::string>& words, std::string_view flag) {
+  const std::vector<std::string_view> names = names_of(flag);
+  for (std::size_t i = words.size(); i-- > 0;) {
+    if (std::ranges::find(names, flag_name(words[i])) == names.end()) continue;
+    const std::size_t equal = words[i].find('=');
+    if (equal != std::string::npos) return words[i].substr(equal + 1);
+    return i + 1 < words.size() && !words[i + 1].starts_with("--") ? words[i + 1] : std::string{};
+  }
+  return std::nullopt;
+}
+
 std::vector<std::string> without_flags(const std::vector<std::string>& words,
                                        const std::vector<std::string_view>& flags) {
   std::vector<std::string_view> names;

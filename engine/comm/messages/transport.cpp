@@ -41,4 +41,9 @@ void Transport::note_failure(Failure failure) {
   if (!failure_) failure_ = std::move(failure);
 }
 
+std::optional<Transport::Failure> Transport::known_failure() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
 }  // namespace loom::comm::messages

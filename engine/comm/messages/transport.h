@@ -84,6 +84,7 @@ class Transport {
   void end(Batch& batch, Outcome outcome);
   // Of a peer; the first one counts.
   void note_failure(Failure failure);
+  std::optional<Failure> known_failure() const;
   // The communication thread looks again at what is guarded. Called with the mutex held.
   virtual void wake() noexcept = 0;
 

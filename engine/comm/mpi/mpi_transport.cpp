@@ -255,11 +255,7 @@ void MpiTransport::poll_notice() {
 }
 
 void MpiTransport::spread_failure() {
-  std::optional<Failure> failure;
-  {
-    const std::lock_guard lock(mutex_);
-    failure = failure_;
-  }
+  const std::optional<Failure> failure = known_failure();
   if (!failure || failure_spread_) return;
   failure_spread_ = true;
   if (failure->rank == rank_) {

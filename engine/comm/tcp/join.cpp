@@ -19,6 +19,7 @@
 #include "engine/comm/call.h"
 #include "engine/comm/tcp/greeting.h"
 #include "engine/core/error.h"
+#include "engine/core/host_name.h"
 #include "engine/core/shown_text.h"
 
 namespace loom::comm::tcp {
@@ -51,13 +52,11 @@ std::string hex(std::string_view bytes) {
 
 // Processes with the same text may read each other's memory and share files of it.
 std::string machine() {
-  std::array<char, 256> host{};
-  ::gethostname(host.data(), host.size() - 1);
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
   struct stat processes {};
   ::stat("/proc/self/ns/pid", &processes);
-  return fmt::format("{} {} {}", host.data(), boot, processes.st_ino);
+  return fmt::format("{} {} {}", host_name(), boot, processes.st_ino);
 }
 
 // What a rank says of itself.

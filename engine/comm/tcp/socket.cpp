@@ -17,7 +17,6 @@
 #include <vector>
 
 #include "engine/core/error.h"
-#include "engine/core/parse_number.h"
 #include "engine/core/shown_text.h"
 
 namespace loom::comm::tcp {
@@ -90,6 +89,15 @@ std::uint16_t port_in(const sockaddr_storage& address) {
                                             : reinterpret_cast<const sockaddr_in6&>(address).sin6_port);
 }
 
+// A port of those that the system gives to connections may be given to the very connection that asks for it.
+bool is_connected_to_itself(const Socket& socket) {
+  sockaddr_storage own{}, other{};
+  socklen_t own_bytes = sizeof own, other_bytes = sizeof other;
+  return ::getsockname(socket->get(), reinterpret_cast<sockaddr*>(&own), &own_bytes) == 0 &&
+         ::getpeername(socket->get(), reinterpret_cast<sockaddr*>(&other), &other_bytes) == 0 &&
+         port_in(own) == port_in(other) && numeric(own) == numeric(other);
+}
+
 // The reason why there is no connection, or nothing.
 std::optional<std::string> try_to_connect(const addrinfo& info, Deadline deadline, Socket& connected) {
   Socket socket = new_socket(info);
@@ -102,6 +110,7 @@ std::optional<std::string> try_to_connect(const addrinfo& info, Deadline deadlin
     ::getsockopt(socket->get(), SOL_SOCKET, SO_ERROR, &error, &bytes);
     if (error != 0) return std::strerror(error);
   }
+  if (is_connected_to_itself(socket)) return std::strerror(ECONNREFUSED);
   set_options(socket);
   connected = std::move(socket);
   return std::nullopt;
@@ -128,33 +137,6 @@ std::string host_of(const ifaddrs& interface) {
 }
 
 }  // namespace
-
-std::string to_text(const Address& address) {
-  const bool six = address.host.find(':') != std::string::npos;
-  return six ? fmt::format("[{}]:{}", address.host, address.port) : fmt::format("{}:{}", address.host, address.port);
-}
-
-Address parse_address(std::string_view text, std::string_view what, std::uint16_t port) {
-  const auto refuse = [&] {
-    config_error("{} is '{}', expected HOST:PORT with a port of 1 to 65535", what, shown_text(text));
-  };
-  std::string_view host = text, number;
-  const std::size_t bracket = text.starts_with('[') ? text.find(']') : 0;
-  if (bracket == std::string_view::npos) refuse();
-  const std::size_t colon = text.find(':', bracket);
-  const bool bare_six = bracket == 0 && colon != std::string_view::npos && text.find(':', colon + 1) != colon &&
-                        text.find(':', colon + 1) != std::string_view::npos;
-  if (colon != std::string_view::npos && !bare_six) {
-    host = text.substr(0, colon);
-    number = text.substr(colon + 1);
-    const auto parsed = parse_number<int>(number);
-    if (!parsed || *parsed < 1 || *parsed > 65535) refuse();
-    port = static_cast<std::uint16_t>(*parsed);
-  }
-  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
-  if (host.empty() || port == 0) refuse();
-  return {std::string(host), port};
-}
 
 Socket listen_on(std::uint16_t port, const std::string& host) {
   Found found;
@@ -188,7 +170,7 @@ std::uint16_t port_of(const Socket& listening) {
 }
 
 Socket accept_from(const Socket& listening, Milliseconds wait) {
-  if (!ready(listening->get(), POLLIN, Clock::now() + wait)) return nullptr;
+  if (!is_readable(listening, Clock::now() + wait)) return nullptr;
   auto socket =
       std::make_unique<Descriptor>(::accept4(listening->get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (socket->get() < 0) return nullptr;
@@ -230,6 +212,8 @@ void set_options(const Socket& socket) {
   ::setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &kUnacknowledged_ms, sizeof kUnacknowledged_ms);
 }
 
+bool is_readable(const Socket& socket, Deadline deadline) { return ready(socket->get(), POLLIN, deadline); }
+
 bool is_local(const std::string& host) {
   Found found;
   if (look_up(host, 0, false, found)) return false;
@@ -238,7 +222,7 @@ bool is_local(const std::string& host) {
     sockaddr_storage address{};
     std::memcpy(&address, info->ai_addr, info->ai_addrlen);
     const std::string wanted = numeric(address);
-    if (wanted.starts_with("127.") || wanted == "::1") return true;
+    if (is_loopback(wanted)) return true;
     for (const ifaddrs* own = interfaces.first; own != nullptr; own = own->ifa_next) {
       if (has_address(*own) && host_of(*own) == wanted) return true;
     }
@@ -307,7 +291,7 @@ void receive_all(const Socket& socket, void* data, std::size_t bytes, Deadline d
     } else if (received == 0) {
       raise<CommError>("{} has closed the connection", peer_of(socket));
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      if (!ready(socket->get(), POLLIN, deadline)) raise<CommError>("{} sends no bytes in time", peer_of(socket));
+      if (!is_readable(socket, deadline)) raise<CommError>("{} sends no bytes in time", peer_of(socket));
     } else if (errno != EINTR) {
       raise<CommError>("{} cannot be received from: {}", peer_of(socket), std::strerror(errno));
     }

@@ -8,24 +8,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 
+#include "engine/comm/tcp/address.h"
 #include "engine/core/descriptor.h"
 
 namespace loom::comm::tcp {
 
 using Deadline = std::chrono::steady_clock::time_point;
-
-// A host and a port: "10.77.0.1:29500", "[fe80::1]:29500", "localhost:29500".
-struct Address {
-  std::string host{};
-  std::uint16_t port = 0;
-};
-std::string to_text(const Address& address);
-// ConfigError: `what` names the flag or variable that has the text. `port` is for a text without one; 0: it needs one.
-Address parse_address(std::string_view text, std::string_view what, std::uint16_t port = 0);
 
 using Socket = std::unique_ptr<Descriptor>;
 
@@ -39,6 +30,8 @@ Socket connect_to(const Address& address, Deadline deadline);
 // Small messages at once; a peer whose machine has gone is noticed within a minute.
 void set_options(const Socket& socket);
 
+// Whether bytes are there, or the peer has ended, before the deadline.
+bool is_readable(const Socket& socket, Deadline deadline);
 // Whether `host` is this machine.
 bool is_local(const std::string& host);
 // The numeric address of this end of a connection, and of the other one.

@@ -1,5 +1,3 @@
-#include <poll.h>
-
 #include "engine/comm/tcp/store.h"
 #include "engine/comm/tcp/store_wire.h"
 #include "engine/core/error.h"
@@ -42,16 +40,6 @@ T answer(const Socket& socket) {
   return answer<T>(socket, Clock::now() + kAnswer);
 }
 
-// Whether an answer begins before the deadline.
-bool is_answered(const Socket& socket, Deadline deadline) {
-  pollfd polled{socket->get(), POLLIN, 0};
-  while (Clock::now() < deadline) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
-    if (::poll(&polled, 1, static_cast<int>(std::min<std::int64_t>(left, 1'000'000))) > 0) return true;
-  }
-  return false;
-}
-
 }  // namespace
 
 StoreClient::StoreClient(const Address& server, Deadline deadline)
@@ -77,7 +65,7 @@ bool StoreClient::wait(const std::vector<std::string>& keys, Deadline deadline) 
   request.number(static_cast<std::uint64_t>(keys.size()));
   for (const std::string& key : keys) request.text(key);
   request.send(socket_);
-  if (is_answered(socket_, deadline)) return answer<Wait>(socket_) == Wait::kStopWaiting;
+  if (is_readable(socket_, deadline)) return answer<Wait>(socket_) == Wait::kStopWaiting;
   Request(Query::kCancelWait).send(socket_);
   if (answer<Wait>(socket_) == Wait::kWaitCanceled) return false;
   answer<Wait>(socket_);  // the keys came at the last moment, before the cancellation

@@ -11,14 +11,13 @@
 #include <map>
 #include <mutex>
 #include <set>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <thread>
 #include <utility>
 
 #include "engine/comm/tcp/store.h"
 #include "engine/comm/tcp/store_wire.h"
-#include "engine/core/error.h"
+#include "engine/core/wake_event.h"
 
 namespace loom::comm::tcp {
 namespace {
@@ -76,13 +75,12 @@ class Reader {
 
 class StoreServer::Loop {
  public:
-  explicit Loop(Socket listening) : listening_(std::move(listening)), wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-    if (wake_.get() < 0) raise<CommError>("no event for the store: {}", std::strerror(errno));
+  explicit Loop(Socket listening) : listening_(std::move(listening)) {
     thread_ = std::thread([this] { serve(); });
   }
   ~Loop() {
     stopping_ = true;
-    wake();
+    wake_.wake();
     thread_.join();
   }
 
@@ -91,7 +89,7 @@ class StoreServer::Loop {
       const std::lock_guard lock(mutex_);
       adopted_.push_back(std::move(connection));
     }
-    wake();
+    wake_.wake();
   }
   Connections connections() const { return {open_.load(), ever_.load()}; }
 
@@ -107,11 +105,6 @@ class StoreServer::Loop {
     bool gone = false;
     Clock::time_point since = Clock::now();  // of a request that is not whole
   };
-
-  void wake() {
-    const std::uint64_t one = 1;
-    if (::write(wake_.get(), &one, sizeof one) < 0) return;  // it is awake
-  }
 
   void serve() {
     pthread_setname_np(pthread_self(), "store");
@@ -133,8 +126,7 @@ class StoreServer::Loop {
       polled.push_back({client.socket->get(), static_cast<short>(events), 0});
     }
     ::poll(polled.data(), polled.size(), 1000);
-    std::uint64_t count = 0;
-    if (::read(wake_.get(), &count, sizeof count) < 0) return;  // nobody woke it
+    wake_.clear();
   }
 
   void take_adopted() {
@@ -344,7 +336,7 @@ class StoreServer::Loop {
   std::map<std::string, std::string> values_;
   std::size_t stored_ = 0;
 
-  const Descriptor wake_;
+  const WakeEvent wake_;
   std::atomic<bool> stopping_{false};
   std::atomic<int> open_{0}, ever_{0};
   std::mutex mutex_;

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "engine/comm/tcp/socket.h"
+#include "engine/comm/tcp/address.h"
 
 namespace loom::comm::tcp {
 

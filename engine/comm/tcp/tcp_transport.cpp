@@ -2,7 +2,6 @@
 
 #include <poll.h>
 #include <pthread.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -10,7 +9,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
-#include <sys/eventfd.h>
 #include <utility>
 
 #include "engine/comm/tcp/join.h"
@@ -65,9 +63,7 @@ TcpTransport::TcpTransport(const TcpJob& job, std::chrono::milliseconds timeout)
       joined_(std::make_unique<Joined>(join(job, Clock::now() + timeout))),
       nodes_(joined_->nodes),
       ended_(joined_->peers.size()),
-      moves_(joined_->peers.size(), true),
-      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  if (wake_ < 0) raise<CommError>("no event for the communication thread: {}", std::strerror(errno));
+      moves_(joined_->peers.size(), true) {
   for (Joined::Peer& peer : joined_->peers) {
     const int number = static_cast<int>(links_.size());
     const auto done = [number](const Operation& operation) { operation.batch->ended(operation.data, number); };
@@ -83,15 +79,9 @@ TcpTransport::~TcpTransport() {
     wake();
   }
   thread_.join();
-  ::close(wake_);
 }
 
 int TcpTransport::largest_tag() const { return std::numeric_limits<int>::max(); }
-
-void TcpTransport::wake() noexcept {
-  const std::uint64_t one = 1;
-  if (::write(wake_, &one, sizeof one) < 0) return;  // it is awake
-}
 
 std::shared_ptr<messages::Batch> TcpTransport::start(int tag, std::vector<Message> messages) {
   auto batch = std::make_shared<TcpBatch>(tag, std::move(messages), Clock::now() + timeout());
@@ -131,7 +121,7 @@ void TcpTransport::end_if_busy_elsewhere() {
 }
 
 void TcpTransport::wait_for_events() {
-  std::vector<pollfd> polled{{wake_, POLLIN, 0}};
+  std::vector<pollfd> polled{{wake_.get(), POLLIN, 0}};
   std::vector<std::size_t> peers;  // of polled, from the second on
   for (std::size_t peer = 0; peer < links_.size(); ++peer) {
     const auto& link = links_[peer];
@@ -145,8 +135,7 @@ void TcpTransport::wait_for_events() {
   }
   ::poll(polled.data(), polled.size(), static_cast<int>(std::max<std::int64_t>(sleep.count(), 0)));
   for (std::size_t i = 0; i < peers.size(); ++i) moves_[peers[i]] = polled[i + 1].revents != 0;
-  std::uint64_t count = 0;
-  if (polled.front().revents != 0 && ::read(wake_, &count, sizeof count) < 0) return;  // nobody woke it
+  wake_.clear();
 }
 
 void TcpTransport::take_fresh() {
@@ -242,11 +231,7 @@ void TcpTransport::end_batches() {
 }
 
 void TcpTransport::spread_failure() {
-  std::optional<Failure> failure;
-  {
-    const std::lock_guard lock(mutex_);
-    failure = failure_;
-  }
+  const std::optional<Failure> failure = known_failure();
   if (!failure || failure_spread_) return;
   failure_spread_ = true;
   failed_at_ = Clock::now();

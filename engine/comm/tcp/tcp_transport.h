@@ -14,6 +14,7 @@
 
 #include "engine/comm/messages/transport.h"
 #include "engine/comm/tcp/tcp_job.h"
+#include "engine/core/wake_event.h"
 
 namespace loom::comm::tcp {
 
@@ -39,7 +40,7 @@ class TcpTransport final : public messages::Transport {
   using Batches = std::vector<std::shared_ptr<TcpBatch>>;
   enum class End { kNone, kOrdered, kAborted };
 
-  void wake() noexcept override;
+  void wake() noexcept override { wake_.wake(); }
   void serve();
   void wait_for_events();
   void take_fresh();
@@ -68,7 +69,7 @@ class TcpTransport final : public messages::Transport {
   bool says_farewell_ = false;
   std::chrono::steady_clock::time_point latest_end_{};
 
-  int wake_ = -1;  // an event's descriptor
+  const WakeEvent wake_{};
   // Guarded by the mutex.
   Batches fresh_;
   End end_ = End::kNone;

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "engine/core/error.h"
+#include "engine/core/host_name.h"
 #include "engine/formats/events/protobuf.h"
 #include "engine/io/checksum.h"
 #include "engine/io/mapped_file.h"
@@ -49,9 +50,7 @@ std::uint64_t little_endian(std::string_view bytes) {
 
 // A name that is part of a file's name.
 std::string host_name() {
-  std::array<char, HOST_NAME_MAX + 1> name{};
-  if (::gethostname(name.data(), name.size() - 1) != 0 || name.front() == 0) return "localhost";
-  std::string host(name.data());
+  std::string host = loom::host_name();
   std::ranges::replace(host, '/', '_');
   return host;
 }
