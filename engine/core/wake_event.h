@@ -1,4 +1,6 @@
-// WakeEvent: wakes a thread that sleeps in poll(). Threads: any may wake; the sleeper polls get() for POLLIN, then clears.
+// WakeEvent: wakes a thread that sleeps in poll().
+//
+// Threads  any may wake; the sleeper polls get() for POLLIN, then clears.
 #pragma once
 
 #include <cerrno>

@@ -10,6 +10,7 @@
 #include "engine/kernels/vocabulary.h"
 #include "engine/tensor/autograd.h"
 #include "engine/tensor/ops/linear_loss.h"
+#include "engine/tensor/ops/padding.h"
 
 namespace loom::dist {
 namespace {
@@ -37,11 +38,13 @@ std::int64_t own_bytes(const kernels::Embedding& op, const Tensor& rows) {
   return op.vocab == 0 ? 0 : rows.nbytes() * op.table_rows() / op.vocab;
 }
 
-Tensor embedding_gradient(const kernels::Embedding& op, const Tensor& ids, const Tensor& dy) {
+Tensor embedding_gradient(const kernels::Embedding& op, const Tensor& ids, const Tensor& dy, std::int64_t padding) {
   const Tensor dweight = Tensor::empty({op.table_rows(), op.dim}, op.dtype);
   launch("vocabulary_embedding_grad", static_cast<double>(own_bytes(op, dy)) / element_bytes(op.dtype),
-         ids.nbytes() + own_bytes(op, dy), dweight.nbytes(),
-         [&] { kernels::embedding_backward(op, ids.raw(), dy.raw(), dweight.raw()); });
+         ids.nbytes() + own_bytes(op, dy), dweight.nbytes(), [&] {
+           kernels::embedding_backward(op, ids.raw(), dy.raw(), dweight.raw());
+           ops::drop_padding_row(dweight, padding, op.first);
+         });
   return dweight;
 }
 
@@ -127,7 +130,8 @@ Tensor logits_gradient(const VocabularyPart& op, Saved saved, std::int64_t count
 
 }  // namespace
 
-Tensor vocabulary_embedding(const Tensor& ids, const Tensor& weight, std::int64_t first, std::int64_t vocab) {
+Tensor vocabulary_embedding(const Tensor& ids, const Tensor& weight, std::int64_t first, std::int64_t vocab,
+                            std::int64_t padding) {
   check_ids("vocabulary_embedding", first, vocab);
   check_model(weight.shape().ndim() == 2, "vocabulary_embedding: weight {}; a weight is [rows, dim]",
               to_string(weight.shape()));
@@ -145,8 +149,8 @@ Tensor vocabulary_embedding(const Tensor& ids, const Tensor& weight, std::int64_
   launch("vocabulary_embedding", 0, ids.nbytes() + own_bytes(op, y), y.nbytes(),
          [&] { kernels::embedding_forward(op, ids.raw(), weight.raw(), y.raw()); });
   autograd::record("vocabulary_embedding", {weight}, {ids}, {y},
-                   [op](Saved saved, const Grads& grads, const Needs&) -> Grads {
-                     return {embedding_gradient(op, saved[0], grads[0])};
+                   [op, padding](Saved saved, const Grads& grads, const Needs&) -> Grads {
+                     return {embedding_gradient(op, saved[0], grads[0], padding)};
                    });
   return y;
 }

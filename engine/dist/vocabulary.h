@@ -22,8 +22,9 @@ namespace loom::dist {
 
 // ids [...], weight [R, dim] -> [..., dim]: the row of an id that this rank has, zeros for others. The sum over the
 // ranks (all_reduce, reduce_scatter) is ops::embedding of the whole table. The gradient has the bits of the table's
-// rows there. No communication.
-Tensor vocabulary_embedding(const Tensor& ids, const Tensor& weight, std::int64_t first, std::int64_t vocab);
+// rows there; that of the id `padding` gets none. No communication.
+Tensor vocabulary_embedding(const Tensor& ids, const Tensor& weight, std::int64_t first, std::int64_t vocab,
+                            std::int64_t padding = -1);
 
 // logits [..., R], targets int32 or int64 [...] -> ops::cross_entropy of the joined logits: the mean over targets that
 // are not `ignore_index`, 0 where there are none, in fp32 (fp64 for fp64). Backward is local.

@@ -1,10 +1,12 @@
 #include "engine/nn/layers.h"
 
 #include "engine/core/error.h"
+#include "engine/core/rank_context.h"
 #include "engine/nn/functional.h"
 #include "engine/tensor/ops.h"
 #include "engine/tensor/ops/general.h"
 #include "engine/tensor/ops/linear_loss.h"
+#include "engine/tensor/ops/padding.h"
 
 namespace loom::nn {
 
@@ -61,7 +63,9 @@ Value Conv1D::forward(const Args& args) {
 Embedding::Embedding(std::int64_t vocab, std::int64_t dim, double init_std)
     : weight(register_parameter("weight", {vocab, dim}, Init::normal(init_std))) {}
 Value Embedding::forward(const Args& args) {
-  return lookup_ ? lookup_(args.tensor(0), weight.value) : functional::embedding(args.tensor(0), weight.value);
+  if (lookup_) return lookup_(args.tensor(0), weight.value);
+  const bool fused = RankContext::current().slot<KernelOptions>().fused_others;
+  return ops::embedding(args.tensor(0), weight.value, padding_, !fused);
 }
 
 RMSNorm::RMSNorm(std::int64_t dim, double eps) : weight(register_parameter("weight", {dim}, Init::ones())), eps_(eps) {}

@@ -80,12 +80,15 @@ class Conv1D final : public MatrixLayer {
   Value forward(const Args& args) override;
 };
 
-// Rows of weight [vocab, dim] by id.
+// Rows of weight [vocab, dim] by id; the row of padding, if there is one, gets no gradient.
 class Embedding final : public Module {
  public:
   Embedding(std::int64_t vocab, std::int64_t dim, double init_std);
   std::string_view type_name() const override { return "Embedding"; }
   ParamSlot& weight;
+
+  void set_padding(std::int64_t id) { padding_ = id; }
+  std::int64_t padding() const { return padding_; }  // -1: none
 
   // Where other ranks have the other rows: looks up this rank's and joins the ranks' results.
   void look_up_by(std::function<Tensor(const Tensor& ids, const Tensor& table)> lookup) { lookup_ = std::move(lookup); }
@@ -94,6 +97,7 @@ class Embedding final : public Module {
   Value forward(const Args& args) override;
 
  private:
+  std::int64_t padding_ = -1;
   std::function<Tensor(const Tensor& ids, const Tensor& table)> lookup_;
 };
 

@@ -1,5 +1,6 @@
 #include "models/decoder/decoder.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "engine/core/error.h"
@@ -22,6 +23,7 @@ std::shared_ptr<nn::Module> build_decoder(const DecoderConfig& config) {
 
 void register_decoders(ModelHub& hub) {
   for (const DecoderFamilyEntry& family : decoder_families()) {
+    if (family.architecture.empty()) continue;
     hub.add(
         {std::string(family.architecture), std::string(family.model_type)},
         [](const ConfigReader& config) { return build_decoder(read_decoder_config(config)); },
@@ -33,7 +35,10 @@ void register_decoders(ModelHub& hub) {
 }
 
 std::string class_name(const DecoderConfig& config, std::string_view part) {
-  return std::string(entry_of(config.family).class_prefix).append(part);
+  const DecoderFamilyEntry& entry = entry_of(config.family);
+  if (part == "Model") return std::string(entry.class_prefix).append(entry.model_class);
+  if (part == "MLP" && !entry.mlp_prefix.empty()) return std::string(entry.mlp_prefix).append(part);
+  return std::string(entry.class_prefix).append(part);
 }
 
 std::int64_t check_length(const Shape& input, int dims, const DecoderConfig& config) {
@@ -87,6 +92,20 @@ nn::Value ends_within(const nn::ValueList& ends, std::int64_t first, std::int64_
   return kept;
 }
 
+// Of [B,S], or of [3,B,S].
+Tensor rows_of_positions(const Tensor& positions, std::int64_t begin, std::int64_t rows) {
+  const Shape& s = positions.shape();
+  if (s.ndim() == 2) return positions.rows(begin, rows);
+  const Shape kept{s[0], rows, s[2]};
+  if (positions.raw() == nullptr) return Tensor::meta(kept, positions.dtype());
+  const Tensor part = Tensor::host(kept, DType::kI32, "position ids");
+  for (std::int64_t axis = 0; axis < s[0]; ++axis) {
+    std::copy_n(positions.data<std::int32_t>() + (axis * s[1] + begin) * s[2], rows * s[2],
+                part.data<std::int32_t>() + axis * rows * s[2]);
+  }
+  return part;
+}
+
 void keep_rows(nn::Args& args, std::int64_t begin, std::int64_t rows) {
   const std::int64_t length = sequence_length(args);
   const auto keep_ends = [&](nn::Value& ends) {
@@ -101,7 +120,7 @@ void keep_rows(nn::Args& args, std::int64_t begin, std::int64_t rows) {
     }
   }
   for (auto& [name, value] : args.named) {
-    if (name == "position_ids") value = value.tensor().rows(begin, rows);
+    if (name == "position_ids") value = rows_of_positions(value.tensor(), begin, rows);
     if (name == "actual_seq_len") keep_ends(value);
   }
 }

@@ -16,6 +16,7 @@ DecoderFamily read_family(const ConfigReader& reader) {
   const std::string type = reader.text("model_type");
   std::vector<std::string> known;
   for (const DecoderFamilyEntry& entry : decoder_families()) {
+    if (entry.architecture.empty()) continue;
     if (entry.model_type == type) return entry.family;
     known.emplace_back(entry.model_type);
   }
@@ -153,9 +154,9 @@ ConfigKeys keys_of(const DecoderFamilyEntry& family) {
 
 }  // namespace
 
-DecoderConfig read_decoder_config(const ConfigReader& reader) {
+DecoderConfig read_decoder_config(const ConfigReader& reader, std::optional<DecoderFamily> family_of_model) {
   DecoderConfig config;
-  config.family = read_family(reader);
+  config.family = family_of_model ? *family_of_model : read_family(reader);
   refuse_quantized(reader);
   check_sizes(reader, kLimits);
   const DecoderFamilyEntry& family = entry_of(config.family);
@@ -164,7 +165,7 @@ DecoderConfig read_decoder_config(const ConfigReader& reader) {
   check_heads(reader, config);
   check_rotary(reader, config);
   check_weights(reader, config);
-  if (reader.strict()) reader.refuse_unread();
+  if (reader.strict() && !family_of_model) reader.refuse_unread();
   return config;
 }
 
@@ -206,7 +207,7 @@ DecoderConfig load_decoder_config(const std::filesystem::path& path) {
 
 nlohmann::ordered_json decoder_json(const DecoderConfig& config) {
   Json json;
-  json["architectures"] = {architecture(config.family)};
+  if (!architecture(config.family).empty()) json["architectures"] = {architecture(config.family)};
   json["model_type"] = model_type(config.family);
   for (const ConfigKey& key : keys_of(entry_of(config.family))) {
     if (key.write) key.write(config, json);

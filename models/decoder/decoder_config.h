@@ -20,11 +20,25 @@
 
 namespace loom::models {
 
-enum class DecoderFamily : std::uint8_t { kQwen2, kLlama, kQwen3, kQwen3Moe, kQwen2Moe, kMixtral, kDeepseekV3, kGpt2 };
+enum class DecoderFamily : std::uint8_t {
+  kQwen2,
+  kLlama,
+  kQwen3,
+  kQwen3Moe,
+  kQwen2Moe,
+  kMixtral,
+  kDeepseekV3,
+  kGpt2,
+  // The text models of Qwen-VL (models/qwen_vl).
+  kQwen2Vl,
+  kQwen2_5Vl,
+  kQwen3Vl
+};
 // model_type in config.json: "qwen2", "llama", "qwen3", "qwen3_moe", "qwen2_moe", "mixtral", "deepseek_v3",
 // "gpt2".
 std::string_view model_type(DecoderFamily family);
-// The causal model's class in transformers: "Qwen2ForCausalLM", "LlamaForCausalLM", "GPT2LMHeadModel".
+// The causal model's class in transformers: "Qwen2ForCausalLM", "LlamaForCausalLM", "GPT2LMHeadModel". Empty for a
+// family that is only part of another model.
 std::string_view architecture(DecoderFamily family);
 
 // Mixture of experts: in sparse layers the MLP is a router and `num_experts` small MLPs; every token uses the
@@ -95,8 +109,8 @@ struct DecoderConfig {
   std::optional<MoeConfig> moe{};                           // Qwen3-MoE, Qwen2-MoE, Mixtral, DeepSeek-V3
   std::optional<LatentAttentionConfig> latent_attention{};  // DeepSeek-V3
   bool tie_word_embeddings = false;
-  // Not used by the model itself (the padding token's row is trained like any other); kept for generation and for
-  // writing them back.
+  // Kept for generation and for writing them back. The row of pad_token_id gets no gradient from the embedding, as in
+  // transformers (padding_idx); GPT-2's does.
   std::optional<std::int64_t> bos_token_id;
   std::vector<std::int64_t> eos_token_ids;
   std::optional<std::int64_t> pad_token_id;

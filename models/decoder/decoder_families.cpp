@@ -126,6 +126,10 @@ ConfigKeys of_qwen_experts() {
 
 ConfigKeys qwen2_keys() { return joined({sizes(), of_rotary_family(), {num_key_value_heads(), no_sliding_windows()}}); }
 void settle_qwen2(D& config) { config.qkv_bias = true; }
+ConfigKeys qwen2_vl_keys() {
+  constexpr double kTheta = 1'000'000;  // of transformers' Qwen2VLTextConfig
+  return joined({sizes(), of_rotary_family(kTheta), {num_key_value_heads(), no_sliding_windows()}});
+}
 
 ConfigKeys llama_keys() {
   return joined({sizes(),
@@ -141,6 +145,11 @@ void settle_qwen3(D& config) {
   constexpr std::int64_t kDefaultHeadDim = 128;  // of transformers' Qwen3Config
   config.qk_norm = true;
   if (config.head_dim == 0) config.head_dim = kDefaultHeadDim;
+}
+
+ConfigKeys qwen3_vl_keys() {
+  constexpr double kTheta = 5'000'000;  // of transformers' Qwen3VLTextConfig
+  return joined({sizes(), of_rotary_family(kTheta), {num_key_value_heads(), attention_bias(), no_sliding_windows()}});
 }
 
 ConfigKeys qwen3_moe_keys() { return joined({qwen3_keys(), of_qwen_experts()}); }
@@ -296,7 +305,7 @@ void settle_gpt2(D& config) {
 
 void settle_nothing(D&) {}
 
-constexpr std::array<DecoderFamilyEntry, 8> kFamilies{{
+constexpr std::array<DecoderFamilyEntry, 11> kFamilies{{
     {DecoderFamily::kQwen2, "qwen2", "Qwen2", "Qwen2ForCausalLM", qwen2_keys, settle_qwen2},
     {DecoderFamily::kLlama, "llama", "Llama", "LlamaForCausalLM", llama_keys, settle_nothing},
     {DecoderFamily::kQwen3, "qwen3", "Qwen3", "Qwen3ForCausalLM", qwen3_keys, settle_qwen3},
@@ -306,6 +315,9 @@ constexpr std::array<DecoderFamilyEntry, 8> kFamilies{{
     {DecoderFamily::kDeepseekV3, "deepseek_v3", "DeepseekV3", "DeepseekV3ForCausalLM", deepseek_v3_keys,
      settle_deepseek_v3},
     {DecoderFamily::kGpt2, "gpt2", "GPT2", "GPT2LMHeadModel", gpt2_keys, settle_gpt2},
+    {DecoderFamily::kQwen2Vl, "qwen2_vl_text", "Qwen2VL", "", qwen2_vl_keys, settle_qwen2, "TextModel", "Qwen2"},
+    {DecoderFamily::kQwen2_5Vl, "qwen2_5_vl_text", "Qwen2_5_VL", "", qwen2_vl_keys, settle_qwen2, "TextModel", "Qwen2"},
+    {DecoderFamily::kQwen3Vl, "qwen3_vl_text", "Qwen3VLText", "", qwen3_vl_keys, settle_qwen3},
 }};
 
 }  // namespace

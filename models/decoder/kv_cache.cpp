@@ -37,12 +37,16 @@ KvCache::KvCache(const KvCacheShape& shape, std::int64_t batch, std::int64_t cap
     values_.push_back(make_part(shape, batch, capacity, dtype));
   }
   lengths_ = filled_lengths(std::vector<std::int64_t>(static_cast<std::size_t>(batch), 0));
+  offsets_ = filled_lengths(std::vector<std::int64_t>(static_cast<std::size_t>(batch), 0));
 }
 
 // The dtype is a number: wrappers cast tensors, and a cast cache would be a copy that is never read again.
 nn::Value KvCache::to_value() const {
-  return nn::ValueDict{
-      {"keys", keys_}, {"values", values_}, {"lengths", lengths_}, {"dtype", static_cast<std::int64_t>(dtype_)}};
+  return nn::ValueDict{{"keys", keys_},
+                       {"values", values_},
+                       {"lengths", lengths_},
+                       {"offsets", offsets_},
+                       {"dtype", static_cast<std::int64_t>(dtype_)}};
 }
 
 std::int64_t KvCache::batch() const { return lengths_.numel(); }
@@ -78,8 +82,11 @@ void KvCache::select_rows(std::span<const std::int64_t> rows) {
 
 void KvCache::remake(std::span<const std::int64_t> from, std::int64_t capacity) {
   const std::int64_t place_bytes = shape_.kv_heads * shape_.head_dim * element_bytes(dtype_);
-  std::vector<std::int64_t> lengths;
-  for (const std::int64_t row : from) lengths.push_back(length(row));
+  std::vector<std::int64_t> lengths, offsets;
+  for (const std::int64_t row : from) {
+    lengths.push_back(length(row));
+    offsets.push_back(offsets_.data<std::int64_t>()[row]);
+  }
   const auto remade = [&](const Tensor& old) {
     const Tensor part = make_part(shape_, std::ssize(from), capacity, dtype_);
     const std::int64_t bytes = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0}) * place_bytes;
@@ -97,6 +104,7 @@ void KvCache::remake(std::span<const std::int64_t> from, std::int64_t capacity) 
     values_[layer] = remade(values_[layer]);
   }
   lengths_ = filled_lengths(lengths);
+  offsets_ = filled_lengths(offsets);
   capacity_ = capacity;
 }
 
@@ -163,6 +171,7 @@ std::optional<CacheCall> CacheCall::of(const nn::Args& args, const Shape& input,
   const Shape capacity = cache["keys"].list().front().tensor().shape();
   const auto ranges = token_ranges(args.find("attention_mask"), input);
   const auto* lengths = cache["lengths"].tensor().data<std::int64_t>();
+  const auto* offsets = cache["offsets"].tensor().data<std::int64_t>();
   call.rows_ = Tensor::host({input[0], 3}, DType::kI64, "cache rows");
   const nn::Value& given = args.find("position_ids");
   const Tensor positions = Tensor::host({input[0], input[1]}, DType::kI32, "position ids");
@@ -174,7 +183,7 @@ std::optional<CacheCall> CacheCall::of(const nn::Args& args, const Shape& input,
     row[0] = first, row[1] = count, row[2] = lengths[b];
     if (!given.is_none()) continue;
     for (std::int64_t i = 0; i < count; ++i) {
-      positions.data<std::int32_t>()[b * input[1] + first + i] = static_cast<std::int32_t>(lengths[b] + i);
+      positions.data<std::int32_t>()[b * input[1] + first + i] = static_cast<std::int32_t>(lengths[b] + offsets[b] + i);
     }
   }
   call.position_ids_ = given.is_none() ? positions : given.tensor();

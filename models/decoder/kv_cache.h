@@ -13,7 +13,8 @@
 //           past_key_values  to_value(). The call appends its tokens to their rows.
 //           attention_mask   int32 [B,S]: 1 for a token, 0 for padding before or behind the row's tokens; without it
 //                            all are tokens. A row may have none. Logits at padding are undefined.
-//           position_ids     without it, a token's position is the number of its row's tokens before it.
+//           position_ids     without it, a token's position is the number of its row's tokens before it, plus the
+//                            row's offset: 0, or what a model with pictures sets (models/qwen_vl).
 //           logits_to_keep   1: logits [B,1,V] of each row's last token in this call; 0 or absent: all.
 // Growth    a call whose tokens do not fit is a ModelError; reserve() makes room, at least twice the old capacity.
 // dtype     of the keys: the parameters' or, under mixed precision, param_dtype (ModelError for another one).
@@ -64,7 +65,9 @@ class KvCache {
   DType dtype_;
   std::int64_t capacity_;
   std::vector<Tensor> keys_, values_;  // by layer
-  Tensor lengths_;                     // int64 [B] of the host; shared with to_value(), written by calls
+  // int64 [B] of the host; shared with to_value(), written by calls.
+  Tensor lengths_;
+  Tensor offsets_;
 };
 
 }  // namespace loom::models

@@ -186,6 +186,7 @@ DecoderModel::DecoderModel(const DecoderConfig& c)
       norm_(register_module("norm", norm(c))),
       rotary_emb_(register_module("rotary_emb",
                                   std::make_shared<RotaryEmbedding>(class_name(c, "RotaryEmbedding"), rotary_of(c)))) {
+  if (c.pad_token_id && *c.pad_token_id < c.vocab_size) embed_tokens->set_padding(*c.pad_token_id);
   for (std::int64_t i = 0; i < c.num_hidden_layers; ++i) layers_.append(std::make_shared<DecoderLayer>(c, i));
   layers_.attach(std::make_shared<LayerList>(LayerList{"self_attn", "mlp"}));
   attach_batch_rows(*this);
@@ -218,18 +219,29 @@ Tensor DecoderModel::embeddings(const Args& args) {
 Value DecoderModel::rotary_tables(const Args& args, const Tensor& hidden, const std::optional<CacheCall>& cache) {
   if (cache) return rotary_emb_(hidden, cache->position_ids(), longest_sequence(config_));
   const Value& position_ids = args.find("position_ids");
+  const bool by_axes = !position_ids.is_none() && position_ids.tensor().shape().ndim() == 3;
   const std::int64_t tokens = attachment<dist::TensorSlot>()->whole_length(hidden.shape()[1]);
   const Tensor whole = tokens == hidden.shape()[1] ? hidden : Tensor::meta({hidden.shape()[0], tokens}, hidden.dtype());
   if (const auto& context = attachment<dist::ContextSlot>()->context) {
     const std::int64_t length = tokens * context->degrees().ranks();
     return rotary_emb_(whole, position_ids.tensor(), length, length);
   }
+  if (by_axes) return rotary_emb_(whole, position_ids, longest_sequence(config_));
   return position_ids.is_none() ? rotary_emb_(whole) : rotary_emb_(whole, position_ids);
+}
+
+// What a vision tower adds to the results of the first layers.
+Value DecoderModel::with_deepstack(std::size_t layer, const Value& deepstack, Value result) {
+  if (deepstack.is_none() || layer >= deepstack.list().size()) return result;
+  LayerResult added = LayerResult::of(result);
+  added.hidden = ops::add(added.hidden, deepstack.list()[layer]);
+  return added.value();
 }
 
 Value DecoderModel::run_plain(std::size_t layer, const Args& args, const Tensor& hidden) {
   if (nn::is_absent(layers_[layer])) return hidden;
-  return result_of_layer(layers_[layer], {args.positional[3], {}}, hidden, args.tensor(1), args.tensor(2));
+  Value result = result_of_layer(layers_[layer], {args.positional[3], {}}, hidden, args.tensor(1), args.tensor(2));
+  return with_deepstack(layer, args.positional[4], std::move(result));
 }
 
 // What the routers of the layers say goes along with the hidden states.
@@ -255,10 +267,10 @@ Value DecoderModel::forward(const Args& args) {
   const auto cache = CacheCall::of(args, hidden.shape(), config_);
   const Value tables = rotary_tables(args, hidden, cache);
   const Tensor &cos = tables.list()[0], &sin = tables.list()[1];
-  const Value& ends = args.find("actual_seq_len");
+  const Value &ends = args.find("actual_seq_len"), &deepstack = args.find("deepstack");
   if (!cache) {
     const bool balanced = config_.moe && (config_.moe->has_router_loss() || adds_losses());
-    Value result = run_layers(layers_, {{std::move(hidden), cos, sin, ends}, {}},
+    Value result = run_layers(layers_, {{std::move(hidden), cos, sin, ends, deepstack}, {}},
                               [this, balanced](std::size_t i, const Args& args) {
                                 return balanced ? run_balanced(i, args) : run_plain(i, args, args.tensor(0));
                               });
@@ -266,7 +278,8 @@ Value DecoderModel::forward(const Args& args) {
     return balanced ? with_router_losses(args, LayerResult::of(result)) : norm_(result);
   }
   for (std::size_t i = 0; i < layers_.size(); ++i) {
-    hidden = LayerResult::of(result_of_layer(layers_[i], {ends, cache->layer(i)}, hidden, cos, sin)).hidden;
+    Value result = result_of_layer(layers_[i], {ends, cache->layer(i)}, hidden, cos, sin);
+    hidden = LayerResult::of(with_deepstack(i, deepstack, std::move(result))).hidden;
   }
   cache->finish();
   return norm_(hidden);

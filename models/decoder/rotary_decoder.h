@@ -3,7 +3,8 @@
 //
 // Call     model(input_ids int32 or int64 [B,S]), or instead with the named argument inputs_embeds [B,S,hidden_size],
 //          which a multimodal model assembles from embed_tokens and other sources; position_ids,
-//          actual_seq_len, past_key_values and its related arguments as in decoder.h.
+//          actual_seq_len, past_key_values and its related arguments as in decoder.h. deepstack: a list of
+//          [B,S,hidden_size] that are added to the results of the first layers (qwen_vl).
 //          router_loss true: as in engine/nn/router_loss.h, without a cache.
 // Stages   a stage of a pipeline (sharding/pipeline/pipeline_parts.h) has some of the layers; without norm its result
 //          is the last hidden state, without lm_head that of the causal model too.
@@ -33,6 +34,7 @@ class DecoderModel final : public NamedModule {
 
  private:
   Tensor embeddings(const nn::Args& args);
+  static nn::Value with_deepstack(std::size_t layer, const nn::Value& deepstack, nn::Value result);
   nn::Value run_plain(std::size_t layer, const nn::Args& args, const Tensor& hidden);
   nn::Value run_balanced(std::size_t layer, const nn::Args& args);
   nn::Value with_router_losses(const nn::Args& args, const LayerResult& result);

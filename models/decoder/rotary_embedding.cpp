@@ -39,14 +39,28 @@ Tensor make_table(std::int64_t rows, const Rotary& rotary, std::int64_t frequenc
   return table;
 }
 
+// Each frequency at its axis's position.
+void take_by_axes(const Tensor& table, const Tensor& position_ids, const std::vector<int>& axes, const Tensor& taken) {
+  const std::int64_t tokens = position_ids.numel() / 3, dim = table.shape()[1], half = dim / 2;
+  const auto* positions = position_ids.data<std::int32_t>();
+  for (std::int64_t token = 0; token < tokens; ++token) {
+    for (std::int64_t i = 0; i < half; ++i) {
+      const std::int64_t position = positions[axes[static_cast<std::size_t>(i)] * tokens + token];
+      float* to = taken.data<float>() + token * dim + i;
+      to[0] = to[half] = table.data<float>()[position * dim + i];
+    }
+  }
+}
+
 // The rows of `table` at these positions: [B, S, head_dim].
-Tensor rows_at(const Tensor& table, const Tensor& position_ids) {
+Tensor rows_at(const Tensor& table, const Tensor& position_ids, const RotaryScaling& scaling) {
   const Shape& s = position_ids.shape();
   const std::int64_t dim = table.shape()[1];
   const Tensor taken =
-      Tensor::empty({s[0], s[1], dim}, DType::kF32, device::MemCategory::kActivation, "rotary table of positions");
+      Tensor::empty({s[-2], s[-1], dim}, DType::kF32, device::MemCategory::kActivation, "rotary table of positions");
   const device::Cost cost{.read_bytes = taken.nbytes() + position_ids.nbytes(), .written_bytes = taken.nbytes()};
   device::Device::current().launch("rotary_rows", cost, [&] {
+    if (s.ndim() == 3) return take_by_axes(table, position_ids, mrope_axes(scaling), taken);
     const auto* positions = position_ids.data<std::int32_t>();
     for (std::int64_t i = 0; i < position_ids.numel(); ++i) {
       std::copy_n(table.data<float>() + positions[i] * dim, dim, taken.data<float>() + i * dim);
@@ -57,7 +71,7 @@ Tensor rows_at(const Tensor& table, const Tensor& position_ids) {
 
 // The rows that a table needs for these positions, each below `limit`; `limit` in a dry run.
 std::int64_t rows_needed(const Tensor& position_ids, std::int64_t limit) {
-  const std::int64_t seq = position_ids.shape()[1];
+  const std::int64_t seq = position_ids.shape()[-1];
   const auto* positions = static_cast<const std::int32_t*>(position_ids.raw());
   if (positions == nullptr) return limit;
   std::int64_t highest = 0;
@@ -70,11 +84,12 @@ std::int64_t rows_needed(const Tensor& position_ids, std::int64_t limit) {
   return highest + 1;
 }
 
-void check_position_ids(const Tensor& position_ids, const Tensor& hidden) {
-  const Shape expected{hidden.shape()[0], hidden.shape()[1]};
-  check_model(position_ids.dtype() == DType::kI32 && position_ids.shape() == expected,
-              "position_ids is {} {}; int32 {} is needed", name(position_ids.dtype()), to_string(position_ids.shape()),
-              to_string(expected));
+void check_position_ids(const Tensor& position_ids, const Tensor& hidden, const RotaryScaling& scaling) {
+  const Shape expected{hidden.shape()[0], hidden.shape()[1]}, by_axes{3, expected[0], expected[1]};
+  const bool fits =
+      position_ids.shape() == expected || (!scaling.mrope_section.empty() && position_ids.shape() == by_axes);
+  check_model(position_ids.dtype() == DType::kI32 && fits, "position_ids is {} {}; int32 {} is needed",
+              name(position_ids.dtype()), to_string(position_ids.shape()), to_string(expected));
 }
 
 }  // namespace
@@ -95,7 +110,7 @@ nn::Value RotaryEmbedding::forward(const nn::Args& args) {
   const bool has_positions = args.positional.size() > 1 && !args.positional[1].is_none();
   std::int64_t needed = seq, length = seq;
   if (has_positions) {
-    check_position_ids(args.tensor(1), hidden);
+    check_position_ids(args.tensor(1), hidden, rotary_.scaling);
     const bool limited = args.positional.size() > 2;
     length = rows_needed(args.tensor(1), limited ? args.positional[2].number() : seq);
     if (args.positional.size() > 3) length = args.positional[3].number();
@@ -103,7 +118,7 @@ nn::Value RotaryEmbedding::forward(const nn::Args& args) {
   }
   const std::int64_t before = std::exchange(frequency_length_, frequency_length(rotary_, frequency_length_, length));
   const auto wanted = [&](const Tensor& table) {
-    return has_positions ? rows_at(table, args.tensor(1)) : table.rows(0, seq);
+    return has_positions ? rows_at(table, args.tensor(1), rotary_.scaling) : table.rows(0, seq);
   };
   if (!RankContext::current().slot<nn::KernelOptions>().fused_rotary_pos_emb) {
     const auto [cos, sin] = make_tables(needed);

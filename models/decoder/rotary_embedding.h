@@ -10,6 +10,8 @@
 //          [B, S, D]. ModelError for a position that is negative or not below S; not below the third argument if
 //          that is given: with a cache, positions exceed the tokens of a call. A fourth argument is the length of the
 //          whole sequence, of which this rank has a part: the scaling follows that, alike on all ranks.
+// Axes     with an mrope_section, position_ids may be [3,B,S]: time, height and width of each token. Each frequency
+//          takes the position of its axis (mrope_axes()); equal positions give the bits of [B,S].
 // Memory   fused: nothing before the first call; then at least as many rows as the highest position so far, permanently
 //          (category activation; for one set of frequencies). Composed: nothing is kept, the tables are made at every
 //          call as in Hugging Face.

@@ -19,7 +19,8 @@ struct TypeName {
   std::string_view name;
   RopeType type;
 };
-constexpr std::array<TypeName, 7> kTypes{{{"default", RopeType::kDefault},
+constexpr std::array<TypeName, 8> kTypes{{{"default", RopeType::kDefault},
+                                          {"mrope", RopeType::kDefault},  // the first name of one with mrope_section
                                           {"linear", RopeType::kLinear},
                                           {"dynamic", RopeType::kDynamic},
                                           {"llama3", RopeType::kLlama3},
@@ -114,6 +115,14 @@ double read_factor(const Given& given, const DecoderConfig& config) {
   return factor;
 }
 
+void read_mrope_section(const Given& given, DecoderConfig& config) {
+  std::vector<std::int64_t>& section = config.rope_scaling.mrope_section;
+  section = given.block.integers("mrope_section");
+  const bool fit = std::ranges::all_of(section, [](std::int64_t size) { return size >= 0 && size <= kMostPositions; });
+  if (!given.block.has("mrope_section") || (section.size() == 3 && fit)) return;
+  given.block.reject("mrope_section", "three numbers are expected: of frequencies for time, height and width");
+}
+
 const std::vector<BlockKey>& block_keys() {
   using S = RotaryScaling;
   static const std::vector<BlockKey> all{
@@ -137,6 +146,20 @@ const std::vector<BlockKey>& block_keys() {
        },
        [](const S& scaling, Json& block) {
          if (scaling.attention_factor) block["attention_factor"] = *scaling.attention_factor;
+       }},
+      {"mrope_section",
+       {RopeType::kDefault},
+       read_mrope_section,
+       [](const S& scaling, Json& block) {
+         if (!scaling.mrope_section.empty()) block["mrope_section"] = scaling.mrope_section;
+       }},
+      {"mrope_interleaved",
+       {RopeType::kDefault},
+       [](const Given& given, DecoderConfig& config) {
+         config.rope_scaling.mrope_interleaved = given.block.flag("mrope_interleaved", false);
+       },
+       [](const S& scaling, Json& block) {
+         if (scaling.mrope_interleaved) block["mrope_interleaved"] = true;
        }},
       per_pair("short_factor", &S::short_factor),
       per_pair("long_factor", &S::long_factor),
@@ -230,7 +253,15 @@ void write_rotary(const DecoderConfig& config, Json& json) {
   json["rope_theta"] = config.rope_theta;
   json["rope_parameters"] = {{"rope_theta", config.rope_theta}};
   json["rope_parameters"].update(scaling);
-  if (config.rope_scaling.type != RopeType::kDefault) json["rope_scaling"] = scaling;
+  const bool plain = config.rope_scaling.type == RopeType::kDefault && config.rope_scaling.mrope_section.empty();
+  if (!plain) json["rope_scaling"] = scaling;
+}
+
+void check_mrope(const ConfigReader& reader, const RotaryScaling& scaling, std::int64_t dim) {
+  if (scaling.mrope_section.empty()) return;
+  const std::int64_t sum = scaling.mrope_section[0] + scaling.mrope_section[1] + scaling.mrope_section[2];
+  if (2 * sum == dim) return;
+  block_of(reader)->reject("mrope_section", "the sum is {}, and half of head_dim {} is {}", sum, dim, dim / 2);
 }
 
 }  // namespace
@@ -249,6 +280,7 @@ void check_rotary(const ConfigReader& reader, const DecoderConfig& config) {
   if (scaling.type == RopeType::kDynamic && dim < 4) {
     reader.reject("head_dim", "dynamic rope scaling needs at least 4");
   }
+  check_mrope(reader, scaling, dim);
   if (scaling.type != RopeType::kLongRope) return;
   const auto block = block_of(reader);
   const auto check = [&](std::string_view key, const std::vector<double>& values) {

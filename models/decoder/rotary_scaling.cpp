@@ -142,4 +142,18 @@ std::int64_t longest_sequence(const Rotary& rotary) {
   }
 }
 
+std::vector<int> mrope_axes(const RotaryScaling& scaling) {
+  const std::vector<std::int64_t>& section = scaling.mrope_section;
+  std::vector<int> axes(static_cast<std::size_t>(section[0] + section[1] + section[2]), 0);
+  for (std::int64_t i = 0; i < std::ssize(axes); ++i) {
+    int& axis = axes[static_cast<std::size_t>(i)];
+    if (!scaling.mrope_interleaved) {
+      axis = i < section[0] ? 0 : i < section[0] + section[1] ? 1 : 2;
+    } else if (i % 3 != 0 && i < 3 * section[static_cast<std::size_t>(i % 3)]) {
+      axis = static_cast<int>(i % 3);
+    }
+  }
+  return axes;
+}
+
 }  // namespace loom::models

@@ -40,6 +40,10 @@ struct RotaryScaling {
   std::optional<double> attention_factor{};  // yarn and longrope; absent: it follows from the other keys
   std::vector<double> short_factor{};        // longrope: head_dim / 2 each
   std::vector<double> long_factor{};
+  // Default type, with a position for each of time, height and width (rotary_embedding.h): how many of the head_dim / 2
+  // frequencies follow each of them. Empty: tokens have one position.
+  std::vector<std::int64_t> mrope_section{};
+  bool mrope_interleaved = false;  // the axes take turns instead of having frequencies that are neighbours
 
   bool operator==(const RotaryScaling&) const = default;
 };
@@ -58,6 +62,9 @@ bool depends_on_length(const RotaryScaling& scaling);
 // call, 0 for the first. Calls with the same n have the same frequencies. dynamic: n grows and stays, until a length
 // below M takes it back to M.
 std::int64_t frequency_length(const Rotary& rotary, std::int64_t before, std::int64_t length);
+
+// The axis of each frequency: 0 time, 1 height, 2 width. Precondition: there is an mrope_section.
+std::vector<int> mrope_axes(const RotaryScaling& scaling);
 
 // head_dim / 2 frequencies for n.
 std::vector<float> rotary_frequencies(const Rotary& rotary, std::int64_t n);

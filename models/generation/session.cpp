@@ -59,7 +59,7 @@ class Batch {
   }
 
   std::vector<Generation> run() {
-    const std::int64_t known = reader_.begin(rows_);
+    const std::int64_t known = reader_.begin(rows_, options_.inputs);
     std::vector<std::span<const std::int32_t>> unread;
     for (const Row& row : rows_) unread.push_back(std::span(row).subspan(static_cast<std::size_t>(known)));
     while (!all_ended()) {
@@ -143,6 +143,9 @@ std::vector<Generation> GenerationSession::generate(const std::vector<Tokens>& p
   for (std::size_t i = 0; i < prompts.size(); ++i) {
     check_prompt(prompts[i], config_, options.max_length,
                  prompts.size() == 1 ? "the prompt" : fmt::format("prompt {}", i + 1));
+  }
+  if (prompts.size() > 1 && !options.use_cache && !options.inputs.empty()) {
+    config_error("{} prompts have pictures and no cache; use the cache, or give one prompt at a time", prompts.size());
   }
   return or_clear(*reader_, [&] { return Batch(*reader_, config_, prompts, options, events).run(); });
 }

@@ -44,6 +44,9 @@ struct DecodingOptions {
   std::optional<std::int64_t> max_length{};   // per row, prompt included
   std::vector<std::int32_t> end_token_ids{};  // a row ends with one of these, which stays in its tokens
   bool use_cache = true;                      // false: all tokens are read again for each
+  // What the model is called with beside the tokens, by name: pictures, of all prompts in turn (models/qwen_vl). With
+  // several prompts they need the cache.
+  nn::ValueDict inputs{};
 };
 
 struct BeamOptions {

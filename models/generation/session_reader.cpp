@@ -32,10 +32,12 @@ std::vector<float> row_of(const Tensor& logits, std::int64_t row) {
 
 }  // namespace
 
-std::int64_t SessionReader::begin(const std::vector<Row>& rows) {
+std::int64_t SessionReader::begin(const std::vector<Row>& rows, const nn::ValueDict& inputs) {
   logits_.assign(rows.size(), {});
   std::int64_t common = 0;
-  if (cache_ && rows.size() == 1 && read_.size() == 1 && !depends_on_length(config_.rope_scaling)) {
+  const bool has_inputs = !inputs.empty() || !inputs_.empty();
+  inputs_ = inputs;
+  if (cache_ && !has_inputs && rows.size() == 1 && read_.size() == 1 && !depends_on_length(config_.rope_scaling)) {
     const auto [mine, theirs] = std::ranges::mismatch(read_.front(), rows.front());
     common = std::min<std::int64_t>(mine - read_.front().begin(), std::ssize(rows.front()) - 1);
     read_.front().resize(static_cast<std::size_t>(common));
@@ -60,7 +62,8 @@ const std::vector<std::vector<float>>& SessionReader::read(const std::vector<std
   }
   cache_->reserve(needed);
   // A piece of the prompt would be rotated by the frequencies of a shorter one.
-  const std::int64_t most = at_once || depends_on_length(config_.rope_scaling) ? longest : kPiece;
+  const bool whole = at_once || depends_on_length(config_.rope_scaling) || !inputs_.empty();
+  const std::int64_t most = whole ? longest : kPiece;
   for (std::int64_t first = 0; first < longest; first += most) {
     std::vector<std::span<const std::int32_t>> piece;
     for (const auto& row : tokens) {
@@ -90,8 +93,10 @@ void SessionReader::read_piece(const std::vector<std::span<const std::int32_t>>&
   const autograd::NoGrad no_grad;
   const Evaluating evaluating(model_);
   const ops::DecodingScope decoding;
-  const Tensor logits =
-      model_.call({{ids}, {{"past_key_values", cache_->to_value()}, {"attention_mask", mask}, {"logits_to_keep", 1}}});
+  nn::ValueDict named{{"past_key_values", cache_->to_value()}, {"attention_mask", mask}, {"logits_to_keep", 1}};
+  const bool is_first = std::ranges::all_of(read_, [](const Row& row) { return row.empty(); });
+  if (is_first) named.insert(named.end(), inputs_.begin(), inputs_.end());
+  const Tensor logits = model_.call({{ids}, std::move(named)});
   for (std::size_t b = 0; b < tokens.size(); ++b) {
     if (tokens[b].empty()) continue;
     logits_[b] = row_of(logits, static_cast<std::int64_t>(b));
@@ -105,7 +110,7 @@ const std::vector<std::vector<float>>& SessionReader::read_whole(const std::vect
   for (std::size_t b = 0; b < rows.size(); ++b) {
     const auto length = std::ssize(rows[b]);
     const Tensor ids = Tensor::from(rows[b], {1, length});
-    logits_[b] = row_of(model_(ids), length - 1);
+    logits_[b] = row_of(model_.call({{ids}, inputs_}), length - 1);
   }
   return logits_;
 }
@@ -122,6 +127,7 @@ void SessionReader::clear() {
   cache_.reset();
   read_.clear();
   logits_.clear();
+  inputs_.clear();
 }
 
 }  // namespace loom::models

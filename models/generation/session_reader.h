@@ -23,8 +23,8 @@ class SessionReader {
 
   // Sets the cache up for `rows` rows, empty except for the common beginning of a single row and the tokens read last;
   // returns how many of its tokens need not be read (never all). Always empty if the rotary frequencies depend on
-  // the length.
-  std::int64_t begin(const std::vector<Row>& rows);
+  // the length, and if the model has `inputs` beside the tokens (pictures): these go along with the first call.
+  std::int64_t begin(const std::vector<Row>& rows, const nn::ValueDict& inputs = {});
   // Reads each row's tokens behind its earlier ones, long ones in calls of 1024 unless `at_once`. [rows][V]: logits of
   // the last token of each row, unchanged for a row without tokens (empty if there are none).
   const std::vector<std::vector<float>>& read(const std::vector<std::span<const std::int32_t>>& tokens,
@@ -44,6 +44,7 @@ class SessionReader {
   const DecoderConfig& config_;
   std::optional<KvCache> cache_;
   std::vector<Row> read_;  // the tokens in the cache
+  nn::ValueDict inputs_;
   std::vector<std::vector<float>> logits_;
 };
 

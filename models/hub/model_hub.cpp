@@ -6,6 +6,7 @@
 #include "engine/core/spelling.h"
 #include "models/decoder/decoder_families.h"
 #include "models/internvl/internvl.h"
+#include "models/qwen_vl/qwen_vl.h"
 
 namespace loom::models {
 namespace {
@@ -16,6 +17,7 @@ ModelHub built_in() {
   ModelHub hub;
   register_decoders(hub);
   register_internvl(hub);
+  register_qwen_vl(hub);
   return hub;
 }
 

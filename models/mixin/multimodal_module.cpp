@@ -72,21 +72,30 @@ nn::Value MultiModalModule::forward_cached(const nn::Args&) {
   config_error("{} was called with past_key_values, which it does not take; call it with all tokens", type_name());
 }
 
+std::vector<std::string_view> MultiModalModule::input_names() const { return {"pixel_values"}; }
+
+nn::Value MultiModalModule::forward_inputs(const nn::Args& args) {
+  const nn::Value& pixels = args.find("pixel_values");
+  return forward_multimodal(args.tensor(0), pixels.is_none() ? nullptr : &pixels.tensor());
+}
+
 nn::Value MultiModalModule::forward(const nn::Args& args) {
   if (!args.find("past_key_values").is_none()) return forward_cached(args);
-  const nn::Value& named = args.find("pixel_values");
-  const std::size_t given = args.positional.size() + (named.is_none() ? 0 : 1);
+  const bool named = !args.find("pixel_values").is_none();
+  const std::size_t given = args.positional.size() + (named ? 1 : 0);
   if (args.positional.empty() || given > 2) {
     config_error("{} was called with {} positional arguments{}; give input_ids and, for images, pixel_values",
-                 type_name(), args.positional.size(), named.is_none() ? "" : " and pixel_values");
+                 type_name(), args.positional.size(), named ? " and pixel_values" : "");
   }
+  const std::vector<std::string_view> names = input_names();
   for (const auto& [name, value] : args.named) {
-    if (name == "pixel_values") continue;
-    config_error("{} was called with {}, which it does not take; of named arguments it takes pixel_values alone{}",
-                 type_name(), name, flag_of(name));
+    if (std::ranges::find(names, name) != names.end()) continue;
+    config_error("{} was called with {}, which it does not take; of named arguments it takes {}{}", type_name(), name,
+                 names.size() == 1 ? "pixel_values alone" : fmt::to_string(fmt::join(names, ", ")), flag_of(name));
   }
-  const nn::Value& pixels = args.positional.size() == 2 ? args.positional[1] : named;
-  return forward_multimodal(args.tensor(0), pixels.is_none() ? nullptr : &pixels.tensor());
+  nn::Args inputs{{args.positional.front()}, args.named};
+  if (args.positional.size() == 2) inputs.named.emplace_back("pixel_values", args.positional[1]);
+  return forward_inputs(inputs);
 }
 
 }  // namespace loom::models

@@ -8,7 +8,8 @@
 //
 // Letters  B sequences, S positions, N images (of the whole batch, in the order of their places in it), C channels.
 // Call     (input_ids int32 or int64 [B,S], pixel_values [N,C,H,W]), both positional or pixel_values by name; without
-//          pixel_values the batch is text. The derived model defines the result (usually logits).
+//          pixel_values the batch is text. The derived model defines the result (usually logits). A model that takes
+//          more than pixels overrides input_names() and forward_inputs(); its pixels may have another shape.
 // Towers   named parts of the model (vision_tower, multi_modal_projector, language_model) that are frozen, listed and
 //          found as one. A tower may have several paths (a decoder and its head).
 // Freeze   a frozen tower's parameters require no gradient. If its inputs need none either, nothing of it is
@@ -61,6 +62,10 @@ class MultiModalModule : public NamedModule {
 
   // `pixel_values` is null for a batch of text.
   virtual nn::Value forward_multimodal(const Tensor& input_ids, const Tensor* pixel_values) = 0;
+  // The arguments besides input_ids that a call may name.
+  virtual std::vector<std::string_view> input_names() const;
+  // input_ids positional, those arguments by name. By default forward_multimodal().
+  virtual nn::Value forward_inputs(const nn::Args& args);
   // A call with past_key_values (models/decoder/kv_cache.h). By default a ConfigError.
   virtual nn::Value forward_cached(const nn::Args& args);
   nn::Value forward(const nn::Args& args) final;

@@ -107,9 +107,10 @@ void share_tokens(nn::Module& module, const dist::TensorRanks& shared, const std
 
 void share_vocabulary(nn::Embedding& embedding, const dist::TensorRanks& shared, const std::string& path) {
   const std::int64_t first = embedding.weight.shard.offset[0], vocab = embedding.weight.shard.global_shape[0];
-  embedding.look_up_by([shared, path, first, vocab](const Tensor& ids, const Tensor& table) {
-    return summed(dist::vocabulary_embedding(ids, table, first, vocab), shared, path);
-  });
+  embedding.look_up_by(
+      [shared, path, first, vocab, padding = embedding.padding()](const Tensor& ids, const Tensor& table) {
+        return summed(dist::vocabulary_embedding(ids, table, first, vocab, padding), shared, path);
+      });
 }
 
 // The logits of the whole vocabulary. The last ranks' parts may be shorter: they are gathered as long as the first.

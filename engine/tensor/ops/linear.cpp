@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstring>
 
 #include "engine/core/shape_text.h"
 #include "engine/kernels/fused.h"
@@ -9,6 +10,7 @@
 #include "engine/tensor/ops/composed.h"
 #include "engine/tensor/ops/decoding.h"
 #include "engine/tensor/ops/linear_rows.h"
+#include "engine/tensor/ops/padding.h"
 #include "engine/tensor/ops/products.h"
 #include "engine/tensor/ops/support.h"
 
@@ -85,7 +87,7 @@ Tensor linear_kn(const Tensor& x, const Tensor& weight, const Tensor& bias) {
 
 namespace {
 
-Tensor embedding_op(const Tensor& ids, const Tensor& table, bool rounds_each_sum) {
+Tensor embedding_op(const Tensor& ids, const Tensor& table, std::int64_t padding, bool rounds_each_sum) {
   check_model(table.shape().ndim() == 2, "embedding: table {}; a table is [rows, dim]", table.shape());
   const std::int64_t vocab = table.shape()[0];
   const std::int64_t dim = table.shape()[1];
@@ -95,24 +97,35 @@ Tensor embedding_op(const Tensor& ids, const Tensor& table, bool rounds_each_sum
   launch("embedding", pass_cost(0, {ids, y}, {y}), [&] {
     kernels::embedding_forward({table.dtype(), ids.numel(), vocab, dim, ids.dtype()}, ids.raw(), table.raw(), y.raw());
   });
-  autograd::record("embedding", {table}, {ids}, {y},
-                   [shape = table.shape(), rounds_each_sum](Saved saved, const Grads& grads, const Needs&) -> Grads {
-                     const Tensor &ids = saved[0], &dy = grads[0];
-                     Tensor dtable = Tensor::empty(shape, dy.dtype());
-                     launch("embedding_grad", pass_cost(static_cast<double>(dy.numel()), {ids, dy}, {dtable}), [&] {
-                       kernels::embedding_backward(
-                           {dy.dtype(), ids.numel(), shape[0], shape[1], ids.dtype(), rounds_each_sum}, ids.raw(),
-                           dy.raw(), dtable.raw());
-                     });
-                     return {dtable};
-                   });
+  autograd::record(
+      "embedding", {table}, {ids}, {y},
+      [shape = table.shape(), padding, rounds_each_sum](Saved saved, const Grads& grads, const Needs&) -> Grads {
+        const Tensor &ids = saved[0], &dy = grads[0];
+        Tensor dtable = Tensor::empty(shape, dy.dtype());
+        launch("embedding_grad", pass_cost(static_cast<double>(dy.numel()), {ids, dy}, {dtable}), [&] {
+          kernels::embedding_backward({dy.dtype(), ids.numel(), shape[0], shape[1], ids.dtype(), rounds_each_sum},
+                                      ids.raw(), dy.raw(), dtable.raw());
+          drop_padding_row(dtable, padding);
+        });
+        return {dtable};
+      });
   return y;
 }
 
 }  // namespace
 
-Tensor embedding(const Tensor& ids, const Tensor& table) { return embedding_op(ids, table, false); }
-Tensor composed::embedding(const Tensor& ids, const Tensor& table) { return embedding_op(ids, table, true); }
+void drop_padding_row(const Tensor& gradient, std::int64_t padding, std::int64_t first) {
+  const std::int64_t row = padding - first;
+  if (padding < 0 || row < 0 || row >= gradient.shape()[0]) return;
+  const Tensor dropped = gradient.rows(row, 1);
+  std::memset(dropped.raw(), 0, static_cast<std::size_t>(dropped.nbytes()));
+}
+
+Tensor embedding(const Tensor& ids, const Tensor& table) { return embedding_op(ids, table, -1, false); }
+Tensor composed::embedding(const Tensor& ids, const Tensor& table) { return embedding_op(ids, table, -1, true); }
+Tensor embedding(const Tensor& ids, const Tensor& table, std::int64_t padding, bool composed) {
+  return embedding_op(ids, table, padding, composed);
+}
 
 namespace {
 

@@ -1,6 +1,8 @@
 #include "engine/tensor/ops/vision.h"
 
+#include <algorithm>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "engine/core/shape_text.h"
@@ -83,6 +85,20 @@ Tensor pixel_shuffle(const Tensor& x, std::int64_t factor) {
   };
   return permuted("pixel_shuffle", "pixel_shuffle_grad", x, {s[0], h, w, s[3] * factor * factor}, factor * s[3],
                   source);
+}
+
+Tensor reorder_rows(const Tensor& x, const std::vector<std::int64_t>& order, std::int64_t group) {
+  const Shape s = x.shape();
+  std::vector<char> seen(order.size(), 0);
+  const bool is_permutation = std::ranges::all_of(order, [&](std::int64_t i) {
+    return i >= 0 && i < std::ssize(order) && std::exchange(seen[static_cast<std::size_t>(i)], 1) == 0;
+  });
+  check_model(s.ndim() >= 1 && group > 0 && std::ssize(order) * group == s[0] && is_permutation,
+              "reorder_rows: {} in {} groups of {} rows; the order is a permutation of all groups", s, order.size(),
+              group);
+  const std::int64_t run = group * s.row_elems();
+  return permuted("reorder_rows", "reorder_rows_grad", x, s, run,
+                  [order](std::int64_t i) { return order[static_cast<std::size_t>(i)]; });
 }
 
 Tensor slice_sequence(const Tensor& x, std::int64_t begin, std::int64_t length) {

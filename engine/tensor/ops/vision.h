@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "engine/tensor/tensor.h"
 
@@ -30,6 +31,10 @@ Tensor slice_sequence(const Tensor& x, std::int64_t begin, std::int64_t length);
 // x [N,h,w,D] -> [N, h/factor, w/factor, D*factor*factor]: squares of factor x factor neighbours become one row, the
 // neighbour along dim 1 outermost. Precondition: factor divides h and w.
 Tensor pixel_shuffle(const Tensor& x, std::int64_t factor);
+
+// x [rows,...] in another order: group i of `group` neighbouring rows is group order[i] of x. ModelError unless `order`
+// is a permutation of all groups.
+Tensor reorder_rows(const Tensor& x, const std::vector<std::int64_t>& order, std::int64_t group = 1);
 
 // x [B,S,D] with the positions where ids [B,S] is `id` replaced by rows [..., D], one after another in reading order.
 // Throws ConfigError with both numbers when there are not as many rows as such positions.
