@@ -1,0 +1,197 @@
+#include "engine/images/jpeg_decoder.h"
+
+#include <jerror.h>
+#include <jpeglib.h>
+
+#include <algorithm>
+#include <csetjmp>
+#include <cstdio>
+#include <fmt/format.h>
+#include <new>
+
+#include "engine/core/error.h"
+#include "engine/core/shown_text.h"
+
+namespace loom::images {
+namespace {
+
+constexpr int kMostScans = 500;
+constexpr int kRowsAtOnce = 16;
+
+// What libjpeg's callbacks need. An error leaves libjpeg by longjmp; no frame in between has a destructor.
+struct Session {
+  jpeg_decompress_struct jpeg{};
+  jpeg_error_mgr errors{};
+  jpeg_source_mgr source{};
+  jpeg_progress_mgr progress{};
+  std::jmp_buf failed{};
+  bool truncated = false;
+  bool too_many_scans = false;
+  char message[JMSG_LENGTH_MAX] = {};
+};
+
+Session& session_of(j_common_ptr jpeg) { return *static_cast<Session*>(jpeg->client_data); }
+Session& session_of(j_decompress_ptr jpeg) { return *static_cast<Session*>(jpeg->client_data); }
+
+[[noreturn]] void leave(j_common_ptr jpeg) {
+  Session& session = session_of(jpeg);
+  session.errors.format_message(jpeg, session.message);
+  std::longjmp(session.failed, 1);
+}
+
+// Warnings are of data that libjpeg can read in spite of them; Pillow does not show them either.
+void ignore_message(j_common_ptr, int) {}
+void ignore_output(j_common_ptr) {}
+
+void no_source_work(j_decompress_ptr) {}
+
+boolean at_end(j_decompress_ptr jpeg) {
+  Session& session = session_of(jpeg);
+  session.truncated = true;
+  std::longjmp(session.failed, 1);
+}
+
+void skip_bytes(j_decompress_ptr jpeg, long count) {
+  if (count <= 0) return;
+  if (static_cast<std::size_t>(count) > jpeg->src->bytes_in_buffer) at_end(jpeg);
+  jpeg->src->next_input_byte += count;
+  jpeg->src->bytes_in_buffer -= static_cast<std::size_t>(count);
+}
+
+void watch_scans(j_common_ptr jpeg) {
+  Session& session = session_of(jpeg);
+  if (session.jpeg.input_scan_number <= kMostScans) return;
+  session.too_many_scans = true;
+  std::longjmp(session.failed, 1);
+}
+
+// One JPEG file in libjpeg's hands.
+class JpegReader {
+ public:
+  explicit JpegReader(const PictureBytes& picture) : picture_(picture) {
+    Session& s = session_;
+    s.jpeg.err = jpeg_std_error(&s.errors);
+    s.errors.error_exit = leave;
+    s.errors.emit_message = ignore_message;
+    s.errors.output_message = ignore_output;
+    s.jpeg.client_data = &s;
+    s.source = {.next_input_byte = reinterpret_cast<const JOCTET*>(picture.bytes.data()),
+                .bytes_in_buffer = picture.bytes.size(),
+                .init_source = no_source_work,
+                .fill_input_buffer = at_end,
+                .skip_input_data = skip_bytes,
+                .resync_to_restart = jpeg_resync_to_restart,
+                .term_source = no_source_work};
+    s.progress.progress_monitor = watch_scans;
+    if (!run([&s] { jpeg_create_decompress(&s.jpeg); })) throw std::bad_alloc();
+    s.jpeg.src = &s.source;
+    s.jpeg.progress = &s.progress;
+  }
+  ~JpegReader() { jpeg_destroy_decompress(&session_.jpeg); }
+  JpegReader(const JpegReader&) = delete;
+  JpegReader& operator=(const JpegReader&) = delete;
+
+  // False: the bytes end first.
+  bool read_header() {
+    Session& s = session_;
+    if (run([&s] { jpeg_read_header(&s.jpeg, TRUE); })) return true;
+    if (!s.truncated) refuse();
+    return false;
+  }
+
+  ImageSize size() const { return {session_.jpeg.image_width, session_.jpeg.image_height}; }
+  int components() const { return session_.jpeg.num_components; }
+
+  // Rows of `channels` bytes a pixel, each of them to take(y, bytes).
+  template <class TakeRow>
+  void decode(J_COLOR_SPACE colors, int channels, TakeRow&& take) {
+    Session& s = session_;
+    s.jpeg.out_color_space = colors;
+    check(run([&s] { jpeg_start_decompress(&s.jpeg); }));
+    require(s.jpeg.output_components == channels, "libjpeg has {} channels, not {}", s.jpeg.output_components,
+            channels);
+    const std::size_t row_bytes = std::size_t{s.jpeg.output_width} * static_cast<std::size_t>(channels);
+    std::vector<JSAMPLE> buffer(row_bytes * kRowsAtOnce);
+    JSAMPROW rows[kRowsAtOnce];
+    for (int i = 0; i < kRowsAtOnce; ++i) rows[i] = buffer.data() + static_cast<std::size_t>(i) * row_bytes;
+    while (s.jpeg.output_scanline < s.jpeg.output_height) {
+      const JDIMENSION first = s.jpeg.output_scanline;
+      check(run([&s, &rows] { jpeg_read_scanlines(&s.jpeg, rows, kRowsAtOnce); }));
+      for (JDIMENSION y = first; y < s.jpeg.output_scanline; ++y) take(std::int64_t{y}, rows[y - first]);
+    }
+    check(run([&s] { jpeg_finish_decompress(&s.jpeg); }));
+  }
+
+ private:
+  // False after an error of libjpeg. The step has no objects with destructors.
+  template <class Step>
+  bool run(const Step& step) {
+    if (setjmp(session_.failed) != 0) return false;
+    step();
+    return true;
+  }
+
+  void check(bool done) const {
+    if (!done) refuse();
+  }
+
+  [[noreturn]] void refuse() const {
+    if (session_.truncated) {
+      refuse_truncated(picture_, fmt::format("the JPEG picture goes on after its {} bytes", picture_.bytes.size()));
+    }
+    if (session_.errors.msg_code == JERR_OUT_OF_MEMORY) throw std::bad_alloc();
+    if (session_.too_many_scans) {
+      config_error("{}: a JPEG picture of more than {} scans; write it anew", escaped(picture_.name), kMostScans);
+    }
+    config_error("{}: not a valid JPEG picture ({}); fetch the file again, or write it anew", escaped(picture_.name),
+                 shown_text(session_.message));
+  }
+
+  const PictureBytes& picture_;
+  Session session_;
+};
+
+// a * b / 255, rounded.
+int product(int a, int b) {
+  const int scaled = a * b + 128;
+  return ((scaled >> 8) + scaled) >> 8;
+}
+
+// Adobe's files store 255 - ink; Pillow takes all files for these.
+void rgb_of_cmyk(const JSAMPLE* cmyk, std::uint8_t* rgb, std::int64_t pixels) {
+  for (std::int64_t x = 0; x < pixels; ++x, cmyk += 4, rgb += 3) {
+    const int white = cmyk[3];
+    for (int c = 0; c < 3; ++c) rgb[c] = static_cast<std::uint8_t>(std::max(0, white - product(255 - cmyk[c], white)));
+  }
+}
+
+}  // namespace
+
+std::optional<ImageSize> jpeg_size(const PictureBytes& picture) {
+  JpegReader reader(picture);
+  if (!reader.read_header()) return std::nullopt;
+  return reader.size();
+}
+
+Image decode_jpeg(const PictureBytes& picture, const ImageLimits& limits) {
+  JpegReader reader(picture);
+  if (!reader.read_header()) {
+    refuse_truncated(picture, fmt::format("the JPEG header goes on after its {} bytes", picture.bytes.size()));
+  }
+  check_size(picture, reader.size(), limits);
+  if (reader.components() == 2 || reader.components() > 4) {
+    config_error("{}: a JPEG picture of {} components; 1 (grey), 3 (colours) and 4 (CMYK) are read",
+                 escaped(picture.name), reader.components());
+  }
+  Image image = blank_image(reader.size());
+  if (reader.components() == 4) {
+    reader.decode(JCS_CMYK, 4,
+                  [&](std::int64_t y, const JSAMPLE* row) { rgb_of_cmyk(row, image.row(y), image.width); });
+  } else {
+    reader.decode(JCS_RGB, 3,
+                  [&](std::int64_t y, const JSAMPLE* row) { std::copy_n(row, 3 * image.width, image.row(y)); });
+  }
+  return image;
+}
+
+}  // namespace loom::images
