@@ -102,23 +102,26 @@ class JpegReader {
   ImageSize size() const { return {session_.jpeg.image_width, session_.jpeg.image_height}; }
   int components() const { return session_.jpeg.num_components; }
 
-  // Rows of `channels` bytes a pixel, each of them to take(y, bytes).
-  template <class TakeRow>
-  void decode(J_COLOR_SPACE colors, int channels, TakeRow&& take) {
+  void start(J_COLOR_SPACE colors, int channels) {
     Session& s = session_;
     s.jpeg.out_color_space = colors;
     check(run([&s] { jpeg_start_decompress(&s.jpeg); }));
     require(s.jpeg.output_components == channels, "libjpeg has {} channels, not {}", s.jpeg.output_components,
             channels);
-    const std::size_t row_bytes = std::size_t{s.jpeg.output_width} * static_cast<std::size_t>(channels);
-    std::vector<JSAMPLE> buffer(row_bytes * kRowsAtOnce);
-    JSAMPROW rows[kRowsAtOnce];
-    for (int i = 0; i < kRowsAtOnce; ++i) rows[i] = buffer.data() + static_cast<std::size_t>(i) * row_bytes;
-    while (s.jpeg.output_scanline < s.jpeg.output_height) {
-      const JDIMENSION first = s.jpeg.output_scanline;
-      check(run([&s, &rows] { jpeg_read_scanlines(&s.jpeg, rows, kRowsAtOnce); }));
-      for (JDIMENSION y = first; y < s.jpeg.output_scanline; ++y) take(std::int64_t{y}, rows[y - first]);
-    }
+  }
+
+  // Fills the next rows, at most `most`; returns their number, which is above 0.
+  int read_rows(JSAMPROW* rows, int most) {
+    Session& s = session_;
+    const JDIMENSION before = s.jpeg.output_scanline;
+    check(run([&s, rows, most] { jpeg_read_scanlines(&s.jpeg, rows, static_cast<JDIMENSION>(most)); }));
+    require(s.jpeg.output_scanline > before, "libjpeg stops at row {} of {}", before, s.jpeg.output_height);
+    return static_cast<int>(s.jpeg.output_scanline - before);
+  }
+
+  // After all rows: the file has an end.
+  void finish() {
+    Session& s = session_;
     check(run([&s] { jpeg_finish_decompress(&s.jpeg); }));
   }
 
@@ -165,6 +168,26 @@ void rgb_of_cmyk(const JSAMPLE* cmyk, std::uint8_t* rgb, std::int64_t pixels) {
   }
 }
 
+void read_rgb(JpegReader& reader, Image& image) {
+  reader.start(JCS_RGB, 3);
+  for (std::int64_t y = 0; y < image.height;) {
+    JSAMPROW rows[kRowsAtOnce];
+    const auto most = static_cast<int>(std::min<std::int64_t>(kRowsAtOnce, image.height - y));
+    for (int i = 0; i < most; ++i) rows[i] = image.row(y + i);
+    y += reader.read_rows(rows, most);
+  }
+}
+
+void read_cmyk(JpegReader& reader, Image& image) {
+  reader.start(JCS_CMYK, 4);
+  std::vector<JSAMPLE> cmyk(static_cast<std::size_t>(4 * image.width));
+  for (std::int64_t y = 0; y < image.height; ++y) {
+    JSAMPROW row = cmyk.data();
+    reader.read_rows(&row, 1);
+    rgb_of_cmyk(row, image.row(y), image.width);
+  }
+}
+
 }  // namespace
 
 std::optional<ImageSize> jpeg_size(const PictureBytes& picture) {
@@ -184,13 +207,8 @@ Image decode_jpeg(const PictureBytes& picture, const ImageLimits& limits) {
                  escaped(picture.name), reader.components());
   }
   Image image = blank_image(reader.size());
-  if (reader.components() == 4) {
-    reader.decode(JCS_CMYK, 4,
-                  [&](std::int64_t y, const JSAMPLE* row) { rgb_of_cmyk(row, image.row(y), image.width); });
-  } else {
-    reader.decode(JCS_RGB, 3,
-                  [&](std::int64_t y, const JSAMPLE* row) { std::copy_n(row, 3 * image.width, image.row(y)); });
-  }
+  reader.components() == 4 ? read_cmyk(reader, image) : read_rgb(reader, image);
+  reader.finish();
   return image;
 }
 
