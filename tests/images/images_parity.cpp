@@ -1,4 +1,5 @@
-// images_parity DIR: pictures of a case.json as patches, beside the values of transformers' processor with Pillow.
+// images_parity DIR: pictures as patches, beside the values of transformers' processor with Pillow. A case is a folder,
+// DIR or one below, with case.json and pixel_values.safetensors.
 //
 // Agrees   grids are equal; at most 2 % of the values of a resized picture differ by one step of a byte (0.0152), the
 //          others by 1e-5; values of a picture that keeps its size differ by 1e-5.
@@ -108,7 +109,7 @@ void compare(const std::filesystem::path& folder, const CaseJson& json, const Pa
   found.agrees(is_resized) ? report.passed(name, detail) : report.failed(name, detail);
 }
 
-int run(const std::filesystem::path& folder) {
+void run_case(const std::filesystem::path& folder, ParityReport& report) {
   const CaseJson json = read_case(folder / "case.json");
   if (json.at("tolerance").at("grid") != std::string("equal") ||
       json.at("tolerance").at("pixel_values") != std::string(kTolerance)) {
@@ -116,12 +117,16 @@ int run(const std::filesystem::path& folder) {
   }
   const PatchOptions options = options_of(json.at("options"));
   const io::SafetensorsFile expected(folder / "pixel_values.safetensors");
-  ParityReport report;
   std::size_t index = 0;
   for (const CaseJson& picture : json.at("images").elements()) {
     compare(folder, picture, options, expected.at(fmt::format("pixel_values.{}", index++)), report);
   }
   json.check_all_read({"pil_against_torchvision"});
+}
+
+int run(const std::filesystem::path& folder) {
+  ParityReport report;
+  for (const auto& found : case_folders_below(folder, "pixel_values.safetensors")) run_case(found, report);
   return report.finish();
 }
 
