@@ -17,6 +17,8 @@ namespace {
 
 constexpr int kMostScans = 500;
 constexpr int kRowsAtOnce = 16;
+// A block of 8 x 8 pixels takes at least one bit of a Huffman code.
+constexpr std::int64_t kMostPixelsOfByte = 512;
 
 // What libjpeg's callbacks need. An error leaves libjpeg by longjmp; no frame in between has a destructor.
 struct Session {
@@ -100,6 +102,7 @@ class JpegReader {
   }
 
   ImageSize size() const { return {session_.jpeg.image_width, session_.jpeg.image_height}; }
+  bool is_arithmetic() const { return session_.jpeg.arith_code != FALSE; }
   int components() const { return session_.jpeg.num_components; }
 
   void start(J_COLOR_SPACE colors, int channels) {
@@ -168,6 +171,15 @@ void rgb_of_cmyk(const JSAMPLE* cmyk, std::uint8_t* rgb, std::int64_t pixels) {
   }
 }
 
+// A file that cannot hold its blocks is refused before they get memory.
+void check_content(const PictureBytes& picture, const JpegReader& reader) {
+  const ImageSize size = reader.size();
+  const std::int64_t least_bytes = size.width * size.height / kMostPixelsOfByte;
+  if (reader.is_arithmetic() || least_bytes <= static_cast<std::int64_t>(picture.bytes.size())) return;
+  refuse_truncated(picture, fmt::format("{} x {} pixels take at least {} bytes of JPEG, the file has {}", size.width,
+                                        size.height, least_bytes, picture.bytes.size()));
+}
+
 void read_rgb(JpegReader& reader, Image& image) {
   reader.start(JCS_RGB, 3);
   for (std::int64_t y = 0; y < image.height;) {
@@ -206,6 +218,7 @@ Image decode_jpeg(const PictureBytes& picture, const ImageLimits& limits) {
     config_error("{}: a JPEG picture of {} components; 1 (grey), 3 (colours) and 4 (CMYK) are read",
                  escaped(picture.name), reader.components());
   }
+  check_content(picture, reader);
   Image image = blank_image(reader.size());
   reader.components() == 4 ? read_cmyk(reader, image) : read_rgb(reader, image);
   reader.finish();

@@ -1,4 +1,4 @@
-// JPEG, by libjpeg-turbo. Private to images.
+// JPEG, by libjpeg-turbo. Private to engine/images.
 #pragma once
 
 #include <optional>

@@ -1,15 +1,16 @@
 // Patches: a picture as the rows that the vision towers of Qwen2-VL, Qwen2.5-VL and Qwen3-VL read.
 //
-// Letters   t, h, w: the grid of a picture, in patches (t: pairs of frames, 1 for a picture). m: merge_size. p: patch_size.
-//           f = m * p: both sides of a resized picture are multiples of it.
-// Order     rows of `values` are patches in merge blocks of m x m: (t, h / m, w / m, m, m). A row is (channel, time, y, x).
-// A picture is its own second frame: each row has temporal_patch_size equal times.
-// Values    (byte / 255 - mean) / std in fp32 (normalise.h).
-// Exactness resizing is Pillow's (resize.h): within 1e-5 of transformers' processors with Pillow. Their torchvision
-//           ("fast") processors round otherwise, by one or two steps of a byte, more at hard edges.
-// Threads   any number at once.
-// Errors    ConfigError for a picture that the options do not allow, with its size, and for options that make no patches.
-// Source    transformers 5.23, Qwen2VLImageProcessor.
+// Letters    t, h, w: the grid of a picture, in patches (t: groups of temporal_patch_size frames, 1 for a picture).
+//            m: merge_size. f = m * patch_size: both sides of a resized picture are multiples of it.
+// Order      rows of `values` are patches in merge blocks: (t, h / m, w / m, m, m). A row is (channel, time, y, x). A
+//            picture is its own second frame: the times of a row are equal.
+// Values     (byte / 255 - mean) / std in fp32 (normalise.h).
+// Exactness  resizing is Pillow's (resize.h): within 1e-5 of transformers' processors with Pillow. Their torchvision
+//            ("fast") processors round otherwise, by one or two steps of a byte, more at hard edges.
+// Threads    any number at once.
+// Errors     ConfigError for a picture that the options do not allow, with its size, and for options that make no
+//            patches.
+// Source     transformers 5.23, Qwen2VLImageProcessor.
 #pragma once
 
 #include <cstdint>

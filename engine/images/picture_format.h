@@ -1,4 +1,4 @@
-// The format of a picture, by its first bytes, and what all decoders check. Private to images.
+// The format of a picture, by its first bytes, and what all decoders check. Private to engine/images.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// PNG, by libspng. Private to images.
+// PNG, by libspng. Private to engine/images.
 #pragma once
 
 #include "engine/images/picture_format.h"

@@ -1,4 +1,4 @@
-// PGM and PPM with binary samples (P5, P6). Private to images.
+// PGM and PPM with binary samples (P5, P6). Private to engine/images.
 #pragma once
 
 #include "engine/images/picture_format.h"

@@ -1,10 +1,10 @@
 // The size limits that MindSpeed-MM applies to a picture before the processor of its model sees it (image_max_pixels,
 // image_min_pixels).
 //
-// Rule     an area above max_pixels: both sides times sqrt(max_pixels / area), rounded down. Then an area below min_pixels
-//          in the same way. Both by `filter`.
-// Qwen     with `sides` also: a side below 28 becomes 28; then a side of more than 200 times the other becomes 180 times
-//          as long as it. Both bicubic, as the defaults of Pillow are.
+// Rule     an area above max_pixels: both sides times sqrt(max_pixels / area), rounded down. Then an area below
+//          min_pixels in the same way. Both by `filter`.
+// Qwen     with `sides` also: a side below 28 becomes 28; then a side of more than 200 times the other becomes 180
+//          times as long as it. Both bicubic, as the defaults of Pillow are.
 // Nearest  is MindSpeed-MM's filter. It aliases: fine patterns of a photo become noise. Bicubic does not.
 // Threads  any number at once.
 // Errors   ConfigError for limits that are no limits, and where a side would become 0.

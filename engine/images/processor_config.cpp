@@ -127,8 +127,10 @@ PatchOptions patch_options(const Section& file, const ImageProcessor& processor)
   options.max_pixels = limit_of(file, size, "max_pixels", "longest_edge", options.max_pixels);
   if (size) size->refuse_unread();
   if (options.max_pixels < options.min_pixels) {
-    file.reject(file.has("max_pixels") ? "max_pixels" : "size", "the most pixels must not be below the least, {}",
-                options.min_pixels);
+    if (file.has("max_pixels"))
+      file.reject("max_pixels", "it must be at least the least pixels, {}", options.min_pixels);
+    file.reject(file.has("min_pixels") ? "min_pixels" : "size", "the least must be at most the most pixels, {}",
+                options.max_pixels);
   }
   return options;
 }

@@ -1,4 +1,4 @@
-// The weights of one pass of resizing. Private to images.
+// The weights of one pass of resizing. Private to engine/images.
 #pragma once
 
 #include <cstdint>

@@ -1,15 +1,15 @@
 // Resizing, cutting and padding of pictures, byte for byte as Pillow's Image.resize, crop and paste.
 //
-// Bilinear, bicubic  two passes with 8 bits between them. A weight is a fixed-point number of 22 bits; bicubic has a = -0.5.
-//                    When a side shrinks, the filter is as much wider (antialiasing). A pass whose side keeps its length
-//                    is left out.
-// Order              along rows first; along columns first where the height shrinks by more than twice the pixels of the
-//                    width. Before Pillow 13 rows were always first: up to some steps of a byte at hard edges.
-// Nearest            the source pixel at the centre of each pixel.
-// Threads            any number at once.
-// Errors             ConfigError for a size below 1 or of more than kMostPixels; InvariantError for a picture whose bytes
-//                    do not fit its size.
-// Source             behaviour of Pillow 13.0.0, compared byte for byte (docs/images.md).
+// Smooth   bilinear and bicubic (a = -0.5): two passes with 8 bits between them. A weight is a fixed-point number of 22
+//          bits. When a side shrinks, the filter is as much wider (antialiasing). A pass whose side keeps its length
+//          is left out.
+// Order    along rows first; along columns first where the height shrinks by more than twice the pixels of the width.
+//          Before Pillow 13 rows were always first; the bytes differ by some steps at hard edges.
+// Nearest  the source pixel at the centre of each pixel.
+// Threads  any number at once.
+// Errors   ConfigError for a size below 1 or of more than kMostPixels; InvariantError for a picture whose bytes do not
+//          fit its size.
+// Source   behaviour of Pillow 13.0.0, compared byte for byte (docs/images.md).
 #pragma once
 
 #include <array>

@@ -1,13 +1,13 @@
 // Tiles: a picture as the squares that InternVL's vision tower reads.
 //
-// Grid      of all (columns, rows) with min_tiles <= columns * rows <= max_tiles the one whose ratio is nearest to the
-//           picture's. They are tried by product, then by columns. A tie goes to the later one if the picture has more
-//           than half of that grid's pixels.
-// Picture   resized to the grid's size without keeping its ratio, then cut row by row. With use_thumbnail and more than one
-//           tile, the whole picture as one more tile.
-// Threads   any number at once.
-// Errors    ConfigError for options that make no tiles.
-// Source    InternVL's dynamic preprocessing; the same as transformers' GotOcr2ImageProcessor with crop_to_patches.
+// Grid     of all (columns, rows) with min_tiles <= columns * rows <= max_tiles the one whose ratio is nearest to the
+//          picture's. They are tried by product, then by columns. A tie goes to the later one if the picture has more
+//          than half of that grid's pixels.
+// Picture  resized to the grid's size without keeping its ratio, then cut row by row. With use_thumbnail and more than
+//          one tile, the whole picture is one more tile.
+// Threads  any number at once.
+// Errors   ConfigError for options that make no tiles.
+// Source   InternVL's dynamic preprocessing; the same as transformers' GotOcr2ImageProcessor with crop_to_patches.
 #pragma once
 
 #include <array>

@@ -156,12 +156,16 @@ TEST(HostilePictures, HaveTheLimitOfTheirReader) {
             path.string() + ": 1165 bytes, a picture's file may have 1000; make the picture smaller, or leave it out");
 }
 
-// 13000 x 13000 pixels would take 483 MiB. Deflate cannot make them of the file's bytes.
+// 13000 x 13000 pixels would take 483 MiB. Neither deflate nor a Huffman code can make them of the files' bytes.
 TEST(HostilePictures, WithMorePixelsThanTheirFileCanHoldGetNoMemory) {
   const std::string png = with_size(png_file(patterned(24, 16)), 13000, 13000);
   const std::int64_t before = peak_bytes();
   EXPECT_THAT(refusal(png),
               HasSubstr("truncated: 13000 x 13000 pixels take at least 491279 bytes of PNG, the file has "));
+  std::string jpeg = jpeg_file({.width = 24, .height = 16}, patterned(24, 16).rgb);
+  jpeg.replace(jpeg.find("\xff\xc0") + 5, 4, "\x32\xc8\x32\xc8");
+  EXPECT_THAT(refusal(jpeg),
+              HasSubstr("truncated: 13000 x 13000 pixels take at least 330078 bytes of JPEG, the file has "));
   EXPECT_THAT(refusal("P6 13000 13000 255\nabc"),
               HasSubstr("truncated: 13000 x 13000 pixels take 507000000 bytes, 3 "));
   EXPECT_THAT(peak_bytes() - before, Lt(std::int64_t{64} << 20));

@@ -1,5 +1,5 @@
-// Promise: preprocessor_config.json of the known families becomes options; what would change pixels and has no option is
-//          refused by name.
+// Promise: preprocessor_config.json of the known families becomes options; what would change pixels and has no option
+//          is refused by name.
 // World:   texts in the layouts of published folders.
 #include "engine/images/processor_config.h"
 
@@ -161,7 +161,9 @@ TEST(ProcessorConfig, RefusesValuesThatAreNone) {
             "p.json: image_mean is [0.5,0.5]; use a list of three numbers");
   EXPECT_EQ(qwen_refusal(R"("image_std": [1, 0, 1])"), "p.json: image_std is [1,0,1]; all three must be above 0");
   EXPECT_EQ(qwen_refusal(R"("min_pixels": 4000000)"),
-            "p.json: size is absent; the most pixels must not be below the least, 4000000");
+            "p.json: min_pixels is 4000000; the least must be at most the most pixels, 1003520");
+  EXPECT_EQ(qwen_refusal(R"("max_pixels": 1000)"),
+            "p.json: max_pixels is 1000; it must be at least the least pixels, 3136");
   EXPECT_EQ(qwen_refusal(R"("max_pixels": 178956971)"), "p.json: max_pixels is 178956971; use 0 to 178956970 pixels");
   EXPECT_EQ(qwen_refusal(R"("patch_size": 0)"), "p.json: patch_size is 0; it must be at least 1");
   EXPECT_EQ(refusal(R"({"image_processor_type": "GotOcr2ImageProcessor", "size": {"height": 448, "width": 224}})"),

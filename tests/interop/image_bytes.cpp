@@ -1,7 +1,7 @@
 // image_bytes JOBS OUT: what images_agree.py compares with Pillow.
 //
-// JOBS      a line a job: FILTER WIDTH HEIGHT PATH. FILTER is nearest, bilinear or bicubic, or `none` for the picture as it
-//           is, whatever the size.
+// JOBS      a line a job: FILTER WIDTH HEIGHT PATH. FILTER is nearest, bilinear or bicubic, or `none` for the picture
+//           as it is, whatever the size.
 // OUT       for each job two int64, width and height, then the RGB bytes; 0 and 0 for a file that is refused.
 // Prints    the error of each refused file.
 //
