@@ -23,6 +23,10 @@ if(LOOM_TEXT)
   find_package(ZLIB REQUIRED)
   find_package(LZ4 REQUIRED)
 endif()
+if(LOOM_IMAGES)
+  find_package(SPNG REQUIRED)
+  find_package(JPEG REQUIRED)  # libjpeg62-turbo-dev
+endif()
 
 if(LOOM_PARALLEL STREQUAL "tbb")
   find_package(TBB REQUIRED)

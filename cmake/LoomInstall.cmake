@@ -24,6 +24,9 @@ set(left_out "")
 if(NOT LOOM_TEXT)
   list(APPEND left_out engine/text/ engine/formats/parquet/ engine/cli/words/preprocess_)
 endif()
+if(NOT LOOM_IMAGES)
+  list(APPEND left_out engine/images/)
+endif()
 if(NOT LOOM_CONVERT)
   list(APPEND left_out engine/convert/ engine/cli/words/convert_)
 endif()
@@ -59,6 +62,7 @@ install(FILES
   "${CMAKE_CURRENT_BINARY_DIR}/shardloom-config.cmake" "${CMAKE_CURRENT_BINARY_DIR}/shardloom-config-version.cmake"
   "${CMAKE_CURRENT_LIST_DIR}/FindNUMA.cmake" "${CMAKE_CURRENT_LIST_DIR}/FindISAL.cmake" "${CMAKE_CURRENT_LIST_DIR}/FindDNNL.cmake"
   "${CMAKE_CURRENT_LIST_DIR}/FindOniguruma.cmake" "${CMAKE_CURRENT_LIST_DIR}/FindUtf8proc.cmake" "${CMAKE_CURRENT_LIST_DIR}/FindLZ4.cmake"
+  "${CMAKE_CURRENT_LIST_DIR}/FindSPNG.cmake"
   "${CMAKE_CURRENT_LIST_DIR}/share_folder_of_package.cpp"
   DESTINATION "${package_dir}")
 
@@ -70,6 +74,9 @@ list(JOIN LOOM_PC_LIBS " " LOOM_PC_LIBS)
 set(LOOM_PC_REQUIRES "fmt spdlog yaml-cpp nlohmann_json eigen3 numa libisal libcrypto")
 if(LOOM_TEXT)
   string(APPEND LOOM_PC_REQUIRES " oniguruma libutf8proc snappy libzstd zlib liblz4")
+endif()
+if(LOOM_IMAGES)
+  string(APPEND LOOM_PC_REQUIRES " spng libjpeg")
 endif()
 set(LOOM_PC_SYSTEM_LIBS "-pthread -lc")  # in front of -lonig: FindOniguruma.cmake
 if(LOOM_PARALLEL STREQUAL "tbb")

@@ -49,7 +49,7 @@ set(LOOM_WITHOUT_ARITHMETIC arguments checkpoint checkpoint_store config convert
   sharding_config talk)
 
 # The only targets that the sanitizers optimise: their loops are most of the tests' time. The others compile in half the time at -O0.
-set(LOOM_WITH_LOOPS calibrate chat_template comm core device dist formats kernels_fused kernels_gemm nn parquet plan records regex tensor
+set(LOOM_WITH_LOOPS calibrate chat_template comm core device dist formats images kernels_fused kernels_gemm nn parquet plan records regex tensor
   tokenizer virtual_time)
 
 # Nothing that fuzz targets watch: compiled without their counters, which double the time of unrolled loops.

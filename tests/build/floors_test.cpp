@@ -36,6 +36,7 @@ const House kHouse{
                {"engine/regex", 2},
                {"engine/device", 2},
                {"engine/formats", 3},
+               {"engine/images", 3},
                {"engine/virtual_time", 3},
                {"engine/kernels", 3},
                {"engine/calibrate", 4},
