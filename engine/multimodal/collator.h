@@ -47,7 +47,7 @@ struct CollatorOptions {
   std::int64_t multiple_of = 8;  // of S
   bool learns_padding = false;
   bool has_grids = true;
-  std::vector<std::int64_t> row_shape;  // of pixel_values, behind the rows
+  std::vector<std::int64_t> row_shape = {};  // of pixel_values, behind the rows
 };
 
 class Collator {

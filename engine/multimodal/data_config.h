@@ -30,9 +30,9 @@ enum class DatasetType : std::uint8_t { kHuggingFace, kMultimodal };
 
 // basic_parameters of huggingface.
 struct TextOptions {
-  std::string template_name;  // empty: the model's own
-  std::string chat_template;  // a path; empty: none
-  std::string dataset;
+  std::string template_name = {};  // empty: the model's own
+  std::string chat_template = {};  // a path; empty: none
+  std::string dataset = {};
   std::filesystem::path dataset_dir = "data";
   std::int64_t cutoff_len = 1024;
   bool cutoff_is_given = false;
