@@ -8,6 +8,7 @@
 #include "engine/core/shown_text.h"
 #include "engine/data/turn_cut.h"
 #include "engine/multimodal/chat_form.h"
+#include "engine/multimodal/template_turns.h"
 
 namespace loom::multimodal {
 namespace {
@@ -57,6 +58,24 @@ class ConversationEncoder::Expansion {
       content.remove_prefix(at + (image < video ? kImagePlaceholder : kVideoPlaceholder).size());
     }
   }
+  // Of a text by a chat template, in which each picture has one pad. Nothing where it has more than there are pictures.
+  std::optional<std::string> of_pads(std::string_view rendered) {
+    std::string text;
+    while (true) {
+      const std::size_t image = rendered.find(form_.image_pad);
+      const std::size_t video = rendered.find(form_.video_pad);
+      const std::size_t at = std::min(image, video);
+      text += rendered.substr(0, at);
+      if (at == rendered.npos) return text;
+      const bool is_image = image < video;
+      const std::string_view pad = is_image ? form_.image_pad : form_.video_pad;
+      if ((is_image ? images_ : videos_) == (is_image ? pictures_.images : pictures_.videos).size())
+        return std::nullopt;
+      add_pads(pad, next(is_image), text);
+      rendered.remove_prefix(at + pad.size());
+    }
+  }
+
   bool is_done() const { return images_ == pictures_.images.size() && videos_ == pictures_.videos.size(); }
 
  private:
@@ -69,8 +88,11 @@ class ConversationEncoder::Expansion {
 
   void add(std::string_view pad, const Grid& grid, std::string& text) const {
     text += form_.picture_start;
-    for (std::int64_t i = token_count(grid, merge_size_); i > 0; --i) text += pad;
+    add_pads(pad, grid, text);
     text += form_.picture_end;
+  }
+  void add_pads(std::string_view pad, const Grid& grid, std::string& text) const {
+    for (std::int64_t i = token_count(grid, merge_size_); i > 0; --i) text += pad;
   }
 
   const ChatForm& form_;
@@ -132,6 +154,26 @@ std::vector<ConversationEncoder::Turn> ConversationEncoder::turns_of(const Conve
                     encoder));
     }
   }
+  return turns;
+}
+
+std::vector<ConversationEncoder::Turn> ConversationEncoder::template_turns(const Conversation& sample,
+                                                                           Expansion& pictures,
+                                                                           data::TokenEncoder& encoder) const {
+  const auto check_count = [&](bool same) {
+    if (same) return;
+    config_error(
+        "{}: the chat template gives another number of {} and {} than the sample has pictures; use the template of a "
+        "model that reads pictures",
+        sample.place(), form_.image_pad, form_.video_pad);
+  };
+  std::vector<Turn> turns;
+  for (const TurnTexts& texts : turns_by_template(*options_.chat_template, sample)) {
+    const auto question = pictures.of_pads(texts.question), answer = pictures.of_pads(texts.answer);
+    check_count(question && answer);
+    turns.push_back({ids_of(*question, encoder), ids_of(*answer, encoder)});
+  }
+  check_count(pictures.is_done());
   return turns;
 }
 
@@ -198,8 +240,9 @@ bool ConversationEncoder::has_all(const EncodedSample& encoded, const PictureGri
 std::optional<EncodedSample> ConversationEncoder::encode(const Conversation& sample, const PictureGrids& pictures,
                                                          data::TokenEncoder& encoder) const {
   Expansion expansion(form_, pictures, options_.merge_size);
-  EncodedSample encoded =
-      form_.is_internvl ? encode_internvl(sample, expansion, encoder) : cut_turns(turns_of(sample, expansion, encoder));
+  EncodedSample encoded = form_.is_internvl        ? encode_internvl(sample, expansion, encoder)
+                          : options_.chat_template ? cut_turns(template_turns(sample, expansion, encoder))
+                                                   : cut_turns(turns_of(sample, expansion, encoder));
   require(expansion.is_done(), "{}: fewer placeholders than grids", sample.place());
   if (!has_all(encoded, pictures)) return std::nullopt;
   return encoded;

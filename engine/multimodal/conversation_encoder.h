@@ -2,7 +2,8 @@
 //
 // Templates  qwen2vl (also under the name qwen2_5_vl) and qwen3_vl: turns of <|im_start|>ROLE ... <|im_end|>, contents
 //            without white space at their ends, a system block of the template or of the sample. internvl2_5: the same
-//            turns with InternVL's system text; contents stay as they are.
+//            turns with InternVL's system text; contents stay as they are. Or a chat template in Jinja, of a Qwen-VL
+//            model: its text of the turns, each without white space at its ends.
 // Pictures   <image> becomes the start, n pads and the end of a picture, n = t h w / merge^2 (token_count); <video>
 //            alike with its own pad. InternVL has no videos.
 // Labels     not shifted. qwen: answers with their <|im_end|> and end of line; with train_on_prompt all; with
@@ -13,11 +14,13 @@
 //            MindSpeed-MM the model fails on it.
 // Threads    const functions are safe from any number of threads; each brings its own TokenEncoder.
 // Errors     ConfigError at construction: an unknown template, a token that the tokenizer does not have. From check():
-//            a content that has the text of a token of pictures.
+//            a content that has the text of a token of pictures. From encode(): a chat template that refuses the
+//            sample, changes earlier turns, or has no place for its pictures.
 // Source     mindspeed_mm/data/data_utils/func_utils/{template,mm_plugin,convert}.py, data_utils/utils.py.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -29,6 +32,10 @@
 #include "engine/text/tokenizer/special_ids.h"
 #include "engine/text/tokenizer/tokenizer.h"
 
+namespace loom::data {
+class ChatTemplate;
+}
+
 namespace loom::multimodal {
 
 inline constexpr data::TokenId kNotLearnt = -100;
@@ -36,6 +43,8 @@ inline constexpr data::TokenId kNotLearnt = -100;
 struct EncoderOptions {
   std::string template_name = "qwen2vl";
   std::string where = "template";  // of the name, for messages
+  // If set, instead of the named template, which gives the tokens of pictures.
+  std::shared_ptr<const data::ChatTemplate> chat_template = {};
   std::int64_t cutoff_len = 1024;
   bool train_on_prompt = false;
   bool mask_history = false;
@@ -59,6 +68,8 @@ class ConversationEncoder {
  public:
   ConversationEncoder(const EncoderOptions& options, const data::Tokenizer& tokenizer, const data::SpecialIds& ids);
 
+  // Whether encode() may refuse a sample without pictures too.
+  bool may_refuse_texts() const { return options_.chat_template != nullptr; }
   // Refuses what can be refused without the pictures.
   void check(const Conversation& sample) const;
   // Nothing where tokens of pictures would be cut. Before: as many grids as placeholders, check() passed.
@@ -78,6 +89,7 @@ class ConversationEncoder {
   class Expansion;
 
   std::vector<Turn> turns_of(const Conversation& sample, Expansion& pictures, data::TokenEncoder& encoder) const;
+  std::vector<Turn> template_turns(const Conversation& sample, Expansion& pictures, data::TokenEncoder& encoder) const;
   EncodedSample cut_turns(std::vector<Turn> turns) const;
   EncodedSample encode_internvl(const Conversation& sample, Expansion& pictures, data::TokenEncoder& encoder) const;
   bool has_all(const EncodedSample& encoded, const PictureGrids& pictures) const;

@@ -209,8 +209,9 @@ constexpr DataKey kKeys[] = {
     // huggingface
     applied<kText, &Text::template_name, read_text>(kHuggingFaceBasic, "template",
                                                     "qwen2vl (also of Qwen2.5-VL) or qwen3_vl"),
-    applied<kText, &Text::chat_template, read_text>(kHuggingFaceBasic, "chat_template",
-                                                    "path of a Jinja template; wins over template"),
+    applied<kText, &Text::chat_template, read_text>(
+        kHuggingFaceBasic, "chat_template",
+        "path of a Jinja template; wins over template; without both, the model's own"),
     applied<kText, &Text::dataset_dir, read_text>(kHuggingFaceBasic, "dataset_dir", "folder of data sets and pictures"),
     applied<kText, &Text::dataset, read_text>(kHuggingFaceBasic, "dataset", "files, separated by commas"),
     {kHuggingFaceBasic, "cutoff_len", KeyEffect::kApplied, "tokens of a sample; the rest is cut", read_cutoff},

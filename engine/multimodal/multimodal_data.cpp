@@ -11,34 +11,45 @@
 #include "engine/multimodal/sample_set.h"
 #include "engine/multimodal/sampler.h"
 #include "engine/multimodal/torch_permutation.h"
+#include "engine/text/template/chat_template.h"
 
 namespace loom::multimodal {
 namespace {
 
+// The template of a name, which fits the type of data.
+void choose_template(const DataConfig& config, EncoderOptions& options) {
+  const bool internvl = config.type == DatasetType::kMultimodal;
+  const std::string& name = internvl ? config.internvl.template_name : config.text.template_name;
+  const char* const allowed = internvl ? "internvl2_5" : "qwen2vl or qwen3_vl";
+  if (name.empty()) config_error("{} is not given; write {}", options.where, allowed);
+  if (internvl != (name == "internvl2_5")) {
+    config_error("{} is {}, and dataset_type is {}; write {}", options.where, shown_text(name),
+                 internvl ? "multimodal" : "huggingface", allowed);
+  }
+  options.template_name = name;
+}
+
+// chat_template wins over template, and without both the model's own counts.
 EncoderOptions encoder_options(const DataConfig& config, std::int64_t merge_size) {
   EncoderOptions options{.cutoff_len = config.text.cutoff_len,
                          .train_on_prompt = config.text.train_on_prompt,
                          .mask_history = config.text.mask_history,
                          .merge_size = merge_size};
   const bool internvl = config.type == DatasetType::kMultimodal;
-  const std::string& name = internvl ? config.internvl.template_name : config.text.template_name;
   options.where = fmt::format("{}: {}", config.where,
                               internvl ? "dataset_param.template_name" : "dataset_param.basic_parameters.template");
-  if (!config.text.chat_template.empty()) {
-    config_error(
-        "{}: chat_template is {}; Jinja templates of conversations with pictures are not built: write template",
-        config.where, shown_text(config.text.chat_template));
+  const std::filesystem::path& folder = tokenizer_folder(config);
+  if (internvl || (config.text.chat_template.empty() && !config.text.template_name.empty())) {
+    choose_template(config, options);
+  } else if (!config.text.chat_template.empty()) {
+    options.chat_template =
+        std::make_shared<const data::ChatTemplate>(data::ChatTemplate::from_file(config.text.chat_template, folder));
+  } else if (data::ChatTemplate::is_in(folder)) {
+    options.chat_template = std::make_shared<const data::ChatTemplate>(data::ChatTemplate::from_folder(folder));
+  } else {
+    config_error("{} is not given, and {} has no chat template; write qwen2vl or qwen3_vl", options.where,
+                 escaped(folder.string()));
   }
-  if (name.empty()) {
-    config_error("{} is not given, and the model's own template is not built; write {}", options.where,
-                 internvl ? "internvl2_5" : "qwen2vl or qwen3_vl");
-  }
-  const bool fits = internvl == (name == "internvl2_5");
-  if (!fits) {
-    config_error("{} is {}, and dataset_type is {}; write {}", options.where, shown_text(name),
-                 internvl ? "multimodal" : "huggingface", internvl ? "internvl2_5" : "qwen2vl or qwen3_vl");
-  }
-  options.template_name = name;
   return options;
 }
 

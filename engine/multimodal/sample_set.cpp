@@ -48,7 +48,7 @@ std::vector<fs::path> SampleSet::frames_of(const Video& video) const {
 
 bool SampleSet::fits(const Conversation& sample) const {
   tools_->encoder.check(sample);
-  if (sample.images.empty() && sample.videos.empty()) return true;
+  if (sample.images.empty() && sample.videos.empty() && !tools_->encoder.may_refuse_texts()) return true;
   std::vector<Grid> images, videos;
   for (const std::string& image : sample.images) {
     images.push_back(tools_->pictures->size_of(image, std::ssize(sample.images)));

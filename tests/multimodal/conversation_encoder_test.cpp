@@ -5,6 +5,7 @@
 
 #include "engine/data/turn_cut.h"
 #include "engine/multimodal/chat_form.h"
+#include "engine/text/template/chat_template.h"
 #include "tests/multimodal/multimodal_world.h"
 
 namespace loom::multimodal {
@@ -185,6 +186,54 @@ TEST_F(Encoding, RefusesTemplatesAndTokenizersThatDoNotFit) {
   tokenizer_ = test::tokenizer_of(test::byte_level_json());
   EXPECT_THAT(refusal(test::conversation({"a", "b"})),
               HasSubstr("its '<|im_start|>' is no token of the tokenizer; use the tokenizer of a multimodal model"));
+}
+
+// As Qwen2-VL's.
+constexpr std::string_view kJinja =
+    "{% for m in messages %}{% if loop.first and m.role != 'system' %}<|im_start|>system\nYou are a helpful "
+    "assistant.<|im_end|>\n{% endif %}<|im_start|>{{ m.role }}\n{% if m.content is string %}{{ m.content }}{% else %}"
+    "{% for p in m.content %}{% if p.type == 'image' %}<|vision_start|><|image_pad|><|vision_end|>"
+    "{% elif p.type == 'video' %}<|vision_start|><|video_pad|><|vision_end|>{% else %}{{ p.text }}{% endif %}"
+    "{% endfor %}{% endif %}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+
+class ByJinja : public Encoding {
+ protected:
+  void use(std::string_view text) {
+    options_.chat_template = std::make_shared<const data::ChatTemplate>(data::ChatTemplate::from_text(text, "t.jinja"));
+  }
+};
+
+TEST_F(ByJinja, AModelsTemplateGivesTheIdsAndLabelsOfTheNamedOne) {
+  auto sample = test::conversation({" <image>a <image>", "b ", "<video>", "d", "42", "f"}, 2);
+  sample.videos.resize(1);
+  sample.messages[4].role = Role::kObservation;
+  const std::vector<Grid> images{{1, 2, 4}, {1, 4, 4}}, videos{{2, 2, 2}};
+  const EncodedSample named = encoded(sample, images, videos).value();
+  use(kJinja);
+  const EncodedSample rendered = encoded(sample, images, videos).value();
+  EXPECT_EQ(rendered.ids, named.ids);
+  EXPECT_EQ(rendered.labels, named.labels);
+  sample.system = "S";
+  EXPECT_THAT(ids(sample, images, videos), StartsWith("^system\nS~\n^user\n[##]a [####]~\n"));
+}
+
+TEST_F(ByJinja, ATemplateWithoutPicturesIsRefused) {
+  use("{% for m in messages %}{{ m.role }}{% endfor %}{% if add_generation_prompt %}assistant{% endif %}");
+  const auto sample = test::conversation({"<image>", "b"}, 1);
+  EXPECT_EQ(test::message_of<ConfigError>([&] {
+              encoded(sample, {{1, 2, 2}});
+            }),
+            "sample 7 of x.json: the chat template gives another number of <|image_pad|> and <|video_pad|> than the "
+            "sample has pictures; use the template of a model that reads pictures");
+}
+
+TEST_F(ByJinja, ATemplateThatChangesEarlierTurnsIsRefused) {
+  use("{{ messages | length }}");
+  EXPECT_EQ(refusal(test::conversation({"a", "b"})),
+            "sample 7 of x.json: the chat template changes earlier turns when message 2 is added, so its answers "
+            "cannot be told apart; give template: qwen2vl or qwen3_vl");
+  use("{{ raise_exception('no') }}");
+  EXPECT_THAT(refusal(test::conversation({"a", "b"})), HasSubstr("sample 7 of x.json: t.jinja:1: "));
 }
 
 TEST_F(Encoding, PadsWithTheTokenizersPadElseWithTheStop) {

@@ -234,15 +234,34 @@ TEST_F(Opened, GivesSeveralThreadsTheSameBatches) {
   for (const auto& own : found) EXPECT_EQ(own, expected);
 }
 
-TEST_F(Opened, RefusesTemplatesThatAreNotBuilt) {
-  write_numbered("x.json", 2);
-  config_.text.chat_template = "t.jinja";
-  EXPECT_THAT(test::message_of<ConfigError>([&] { open(); }), HasSubstr("Jinja templates"));
-  config_.text.chat_template = "";
+TEST_F(Opened, TakesATemplateInJinjaBeforeTheNamedOneAndTheModelsOwnLast) {
+  write("x.json", {sample("a")});
+  const auto text = [&] {
+    const auto ids = open().loaders.train(Numbers{0})["input_ids"].to_vector<std::int32_t>();
+    return test::shown(test::tokenizer_of(test::picture_tokenizer_json()), {ids.begin(), ids.begin() + 10});
+  };
+  const std::string by_name = text();
+  EXPECT_EQ(by_name, "^user\na~\n^");
+  test::write_file(folder_ / "tok/chat_template.jinja",
+                   "{% for m in messages %}{{ m.content }}, the model's;{% endfor %}");
+  EXPECT_EQ(text(), by_name);
   config_.text.template_name = "";
-  EXPECT_THAT(test::message_of<ConfigError>([&] { open(); }), HasSubstr("the model's own template is not built"));
+  EXPECT_EQ(text(), "a, the mod");
+  config_.text.template_name = "qwen3_vl";
+  config_.text.chat_template =
+      test::write_file(folder_ / "t.jinja", "{% for m in messages %}{{ m.content }}, the file's;{% endfor %}").string();
+  EXPECT_EQ(text(), "a, the fil");
+}
+
+TEST_F(Opened, RefusesTemplatesThatDoNotFit) {
+  write_numbered("x.json", 2);
+  config_.text.template_name = "";
+  EXPECT_THAT(test::message_of<ConfigError>([&] { open(); }), HasSubstr("has no chat template; write qwen2vl"));
   config_.text.template_name = "internvl2_5";
   EXPECT_THAT(test::message_of<ConfigError>([&] { open(); }), HasSubstr("write qwen2vl or qwen3_vl"));
+  // Without a picture too, when the data is opened.
+  config_.text.chat_template = test::write_file(folder_ / "t.jinja", "{{ messages | length }}").string();
+  EXPECT_THAT(test::message_of<ConfigError>([&] { open(); }), HasSubstr("changes earlier turns"));
 }
 
 }  // namespace

@@ -11,7 +11,7 @@
 #include "engine/multimodal/conversation_encoder.h"
 #include "engine/multimodal/picture_reader.h"
 #include "tests/support/files.h"
-#include "tests/text/tokenizer/tokenizer_files.h"
+#include "tests/support/tokenizer_files.h"
 
 namespace loom::test {
 

@@ -1,5 +1,6 @@
 // The commands that a build may leave out: LOOM_TALK has generate and chat, LOOM_TEXT preprocess, LOOM_IMAGES
-// llava_instruct_2_mllm_demo_format, LOOM_CONVERT convert, inspect and merge. A build without them compiles *_words_absent.cpp. Private to engine/cli.
+// llava_instruct_2_mllm_demo_format, LOOM_CONVERT convert, inspect and merge. A build without them compiles
+// *_words_absent.cpp. Private to engine/cli.
 #pragma once
 
 #include <memory>
