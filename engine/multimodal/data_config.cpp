@@ -125,34 +125,6 @@ void read_hugging_face(const Value& dataset, Reader& reader, DataConfig& config)
   check_text(basic, config);
 }
 
-double read_repeat(const Value& value) {
-  const auto times = value.number();
-  if (!times || !std::isfinite(*times) || *times <= 0) value.refuse("a number above 0");
-  if (*times > 1 && (*times != std::floor(*times) || *times > 1'000'000)) {
-    value.refuse("a share below 1, or a whole number up to 1000000");
-  }
-  return *times;
-}
-
-InternvlFiles read_internvl_files(const Value& entry, const Reader& reader) {
-  constexpr std::string_view kKnown[] = {"data_path", "data_folder", "repeat_time"};
-  const Value& path = reader.part(entry, "data_path", "write the file of the data set");
-  for (const Value& member : entry.items()) {
-    if (std::ranges::find(kKnown, member.key()) == std::end(kKnown)) config::refuse_key(member, kKnown);
-  }
-  InternvlFiles files;
-  if (!path.is_text()) path.refuse("a path");
-  files.data_path = path.scalar();
-  if (const Value* folder = entry.find("data_folder"); folder != nullptr && !folder->is_null()) {
-    if (!folder->is_text()) folder->refuse("a path");
-    files.data_folder = folder->scalar();
-  }
-  if (const Value* times = entry.find("repeat_time"); times != nullptr && !times->is_null()) {
-    files.repeat_time = read_repeat(*times);
-  }
-  return files;
-}
-
 void check_internvl(const Value& dataset, const InternvlOptions& options) {
   if (options.image_size % options.patch_size != 0) {
     dataset.refuse(fmt::format("an image_size that is a multiple of patch_size, which is {}", options.patch_size));
@@ -176,10 +148,10 @@ void read_internvl(const Value& dataset, Reader& reader, DataConfig& config) {
   reader.read(preprocess, KeySection::kInternvlPreprocess);
   reader.read(tokenizer, KeySection::kInternvlTokenizer);
   reader.part(tokenizer, "from_pretrained", "write the folder with tokenizer.json");
-  if (basic.is_list()) {
-    for (const Value& entry : basic.items()) config.internvl.files.push_back(read_internvl_files(entry, reader));
-  } else {
-    config.internvl.files.push_back(read_internvl_files(basic, reader));
+  for (const Value& entry : basic.is_list() ? std::span(basic.items()) : std::span(&basic, 1)) {
+    config.internvl.files.emplace_back();  // which the keys fill
+    reader.part(entry, "data_path", "write the file of the data set");
+    reader.read(entry, KeySection::kInternvlBasic);
   }
   if (config.internvl.files.empty()) basic.refuse("a data set, or a list of at least one");
   check_internvl(dataset, config.internvl);

@@ -127,6 +127,28 @@ bool read_video(const Value& value, DataConfig& config) {
   return true;
 }
 
+// --- the data sets of InternVL: of the one that is being read
+
+bool read_data_path(const Value& value, DataConfig& config) {
+  config.internvl.files.back().data_path = read_text(value);
+  return true;
+}
+
+bool read_data_folder(const Value& value, DataConfig& config) {
+  config.internvl.files.back().data_folder = read_text(value);
+  return true;
+}
+
+bool read_repeat_time(const Value& value, DataConfig& config) {
+  constexpr double kMost = 1'000'000;
+  const double times = read_above_zero(value);
+  if (times > 1 && (times != std::floor(times) || times > kMost)) {
+    value.refuse("a share below 1, or a whole number up to 1000000");
+  }
+  config.internvl.files.back().repeat_time = times;
+  return true;
+}
+
 // --- the pipeline of InternVL's pictures: a list of {trans_type, param}
 
 void only_keys(const Value& mapping, std::initializer_list<std::string_view> names) {
@@ -295,6 +317,11 @@ constexpr DataKey kKeys[] = {
     no_effect(kAttr, "history", "is read with formatting alpaca"),
 
     // multimodal
+    {kInternvlBasic, "data_path", KeyEffect::kApplied, "file of a data set; basic_parameters may be a list of them",
+     read_data_path},
+    {kInternvlBasic, "data_folder", KeyEffect::kApplied, "folder of its pictures", read_data_folder},
+    {kInternvlBasic, "repeat_time", KeyEffect::kApplied, "below 1 its first samples, above so many times all",
+     read_repeat_time},
     applied<kInternvl, &Internvl::template_name, read_text>(kInternvlDataset, "template_name", "internvl2_5"),
     applied<kInternvl, &Internvl::image_size, read_whole<1>>(kInternvlDataset, "image_size",
                                                              "side of a tile in pixels"),
