@@ -1,4 +1,5 @@
-// Promise: llava_instruct_2_mllm_demo_format takes the flags of MindSpeed-MM's tool, with its defaults, and refuses others.
+// Promise: llava_instruct_2_mllm_demo_format takes the flags of MindSpeed-MM's tool, with its defaults, and refuses
+//          others.
 // World:   command lines; no file is opened.
 #include <gmock/gmock.h>
 
