@@ -30,7 +30,7 @@ namespace loom::cli {
 namespace {
 
 int run_optional(const OptionalArguments& arguments) {
-  for (const auto run : {run_talk, run_text, run_conversion}) {
+  for (const auto run : {run_talk, run_text, run_multimodal, run_conversion}) {
     if (const auto status = run(arguments.values, std::cout)) return *status;
   }
   raise<Error>("no command of this build takes the arguments");

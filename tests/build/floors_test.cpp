@@ -52,6 +52,7 @@ const House kHouse{
                {"recompute", 6},
                {"offload", 6},
                {"models", 7},
+               {"engine/multimodal", 7},
                {"engine/checkpoint", 7},
                {"engine/convert", 8},
                {"engine/log", 8},

@@ -24,6 +24,8 @@ TEST(LeftOut, ACommandNamesItsOption) {
   for (const char* command : {"preprocess", "preprocess_data"}) {
     EXPECT_EQ(refusal({command, "--input", "a"}), left_out(command, "LOOM_TEXT"));
   }
+  EXPECT_EQ(refusal({"llava_instruct_2_mllm_demo_format"}),
+            left_out("llava_instruct_2_mllm_demo_format", "LOOM_IMAGES"));
   for (const char* command : {"convert", "mm-convert", "convert_ckpt", "convert_ckpt_v2.py", "merge", "inspect"}) {
     EXPECT_EQ(refusal({command, "a", "b"}), left_out(command, "LOOM_CONVERT"));
   }

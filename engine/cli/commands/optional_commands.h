@@ -11,6 +11,7 @@ namespace loom::cli {
 // (*_commands_absent.cpp).
 std::optional<int> run_talk(const std::any& arguments, std::ostream& out);
 std::optional<int> run_text(const std::any& arguments, std::ostream& out);
+std::optional<int> run_multimodal(const std::any& arguments, std::ostream& out);
 std::optional<int> run_conversion(const std::any& arguments, std::ostream& out);
 
 }  // namespace loom::cli

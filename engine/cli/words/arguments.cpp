@@ -249,7 +249,7 @@ class Parser {
  private:
   // Those of this build.
   std::vector<OptionalWords*> optional_words() const {
-    std::vector<OptionalWords*> present{talk_.get(), text_.get(), conversions_.get()};
+    std::vector<OptionalWords*> present{talk_.get(), text_.get(), multimodal_.get(), conversions_.get()};
     std::erase(present, nullptr);
     return present;
   }
@@ -310,6 +310,7 @@ class Parser {
   Command& plan_ = app_.add_command("plan", "Predict memory and time of a training step on any number of devices.");
   const std::unique_ptr<OptionalWords> talk_ = talk_words(app_);
   const std::unique_ptr<OptionalWords> text_ = text_words(app_);
+  const std::unique_ptr<OptionalWords> multimodal_ = multimodal_words(app_);
   Command& compare_ = app_.add_command("compare", "Compare loss and gradient norm of two runs, step by step.");
   Command& calibrate_ = app_.add_command("calibrate", "Fit the figures of a device profile to measured kernels.");
   const std::unique_ptr<OptionalWords> conversions_ = convert_words(app_);

@@ -55,11 +55,12 @@ void keep_last_lists(std::vector<std::string>& words, const Apps& apps) {
 }
 
 // Commands and their other names that a build may leave out, and the option of each.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 12> kOptional{{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 13> kOptional{{
     {"generate", "LOOM_TALK"},
     {"chat", "LOOM_TALK"},
     {"preprocess", "LOOM_TEXT"},
     {"preprocess_data", "LOOM_TEXT"},
+    {"llava_instruct_2_mllm_demo_format", "LOOM_IMAGES"},
     {"convert", "LOOM_CONVERT"},
     {"mm-convert", "LOOM_CONVERT"},
     {"convert_ckpt", "LOOM_CONVERT"},

@@ -1,5 +1,6 @@
-// The commands that a build may leave out: LOOM_TALK has generate and chat, LOOM_TEXT preprocess, LOOM_CONVERT convert,
-// inspect and merge. A build without them compiles *_words_absent.cpp. Private to engine/cli.
+// The commands that a build may leave out: LOOM_TALK has generate and chat, LOOM_TEXT preprocess, LOOM_IMAGES
+// llava_instruct_2_mllm_demo_format, LOOM_CONVERT convert, inspect and merge. A build without them compiles
+// *_words_absent.cpp. Private to engine/cli.
 #pragma once
 
 #include <memory>
@@ -27,6 +28,7 @@ class OptionalWords {
 // Adds the commands to `app`; null in a build without them.
 std::unique_ptr<OptionalWords> talk_words(Command& app);
 std::unique_ptr<OptionalWords> text_words(Command& app);
+std::unique_ptr<OptionalWords> multimodal_words(Command& app);
 std::unique_ptr<OptionalWords> convert_words(Command& app);
 
 }  // namespace loom::cli

@@ -8,8 +8,8 @@
 #include "engine/core/error.h"
 #include "engine/text/preprocess/handler.h"
 #include "tests/support/files.h"
+#include "tests/support/tokenizer_files.h"
 #include "tests/text/preprocess/preprocess_files.h"
-#include "tests/text/tokenizer/tokenizer_files.h"
 
 namespace loom::test {
 

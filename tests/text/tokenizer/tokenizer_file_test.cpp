@@ -7,7 +7,7 @@
 #include "engine/core/error.h"
 #include "engine/text/tokenizer/special_ids.h"
 #include "tests/support/files.h"
-#include "tests/text/tokenizer/tokenizer_files.h"
+#include "tests/support/tokenizer_files.h"
 
 namespace loom::data {
 namespace {

@@ -13,7 +13,7 @@
 #include "engine/text/tokenizer/splitter.h"
 #include "engine/text/tokenizer/utf8.h"
 #include "tests/support/files.h"
-#include "tests/text/tokenizer/tokenizer_files.h"
+#include "tests/support/tokenizer_files.h"
 
 namespace loom::data {
 namespace {
