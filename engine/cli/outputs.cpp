@@ -29,7 +29,7 @@ bool is_there(const std::filesystem::path& path) {
 }
 
 void add_inputs(io::OutputPlan& plan, const train::TrainSections& a) {
-  for (const auto& path : data::data_inputs(a.data)) plan.reads("--data-path", path);
+  for (const auto& path : data::data_inputs(a.data)) plan.reads(a.data.mm_data ? "--mm-data" : "--data-path", path);
   if (a.model.model_config) plan.reads("--model-config", *a.model.model_config);
   if (a.model.init_from_hf_path) plan.reads("--init-from-hf-path", *a.model.init_from_hf_path);
   if (a.objective.ref_model) plan.reads("--ref-model", *a.objective.ref_model);

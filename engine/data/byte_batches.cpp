@@ -63,7 +63,8 @@ namespace {
 nn::Args ids_of(const Batch& batch) {
   nn::Args args;
   args.positional.emplace_back(batch["input_ids"]);
-  for (const char* name : {"position_ids", "actual_seq_len"}) {
+  for (const char* name : {"position_ids", "actual_seq_len", "attention_mask", "pixel_values", "image_grid_thw",
+                           "pixel_values_videos", "video_grid_thw", "second_per_grid_ts"}) {
     if (!batch.find(name).is_none()) args.named.emplace_back(name, batch.find(name));
   }
   return args;

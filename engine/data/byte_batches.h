@@ -18,11 +18,12 @@ DataLoaders byte_data_loaders(const DataOptions& options);
 // For a program that trains on `data` and never on samples for fine-tuning: ConfigError if --stage needs such samples.
 void refuse_samples(const DataOptions& options, std::string_view data);
 
-// Calls a model with input_ids, and with position_ids and actual_seq_len where the batch has them.
+// Calls a model with input_ids, and where the batch has them with position_ids, actual_seq_len, attention_mask, and the
+// pictures and videos of models/qwen_vl/qwen_vl.h.
 nn::Value call_with_ids(nn::Module& model, const Batch& batch);
 
 // The forward of a causal language model on such a batch, or one of token_batches.h: input_ids to logits, and their
-// cross-entropy with the targets. The model is called with position_ids and actual_seq_len where the batch has them.
+// cross-entropy with the targets. The model is called as by call_with_ids().
 // The loss of a model with nn::RouterLoss has that too, and reports "cross_entropy" and "router_aux_loss" (without its
 // coefficient).
 ForwardResult next_token_step(DataIterator& data, nn::Module& model);

@@ -60,6 +60,7 @@ bool has_parts(const DataOptions& options) {
 }  // namespace
 
 DataKind data_kind(const DataOptions& options) {
+  if (options.mm_data) return DataKind::kConversations;
   if (options.is_instruction_dataset) return DataKind::kInstructions;
   const std::vector<fs::path> words = words_of(options);
   if (const auto sft = std::ranges::find_if(words, names_samples); sft != words.end()) {
@@ -82,7 +83,7 @@ DataKind data_kind(const DataOptions& options) {
 
 std::vector<std::string> data_weights(const DataOptions& options) {
   std::vector<std::string> weights;
-  if (data_kind(options) == DataKind::kBytes) return weights;
+  if (options.mm_data || data_kind(options) == DataKind::kBytes) return weights;
   for (const fs::path& word : words_of(options)) {
     if (is_weight(word)) weights.push_back(word.string());
   }
@@ -90,6 +91,7 @@ std::vector<std::string> data_weights(const DataOptions& options) {
 }
 
 std::vector<fs::path> data_inputs(const DataOptions& options) {
+  if (options.mm_data) return {*options.mm_data};
   if (data_kind(options) == DataKind::kBytes) return options.data_path;
   std::vector<fs::path> files;
   for (const fs::path& word : words_of(options)) {

@@ -43,7 +43,9 @@ struct InstructionDataOptions {
 struct DataOptions : TokenDataOptions, InstructionDataOptions {
   // Files and folders of bytes, or prefixes of .bin/.idx pairs, each behind its weight where weights are given.
   std::vector<std::filesystem::path> data_path{};  // `shardloom train`: at least one
-  int seq_length = 128;                            // tokens of a sequence
+  // MindSpeed-MM's data.json: conversations with pictures (engine/multimodal). Then without data_path.
+  std::optional<std::filesystem::path> mm_data{};
+  int seq_length = 128;             // tokens of a sequence
   double held_out_fraction = 0.05;  // of bytes: share of the data kept for evaluation, [0, 1); 0 = no evaluation
   bool bytes_as_tokens = false;     // text is read as bytes although the model has a tokenizer
   std::uint64_t seed = 1234;        // of the order of samples, and of every other draw of the job
@@ -54,6 +56,7 @@ enum class DataKind : std::uint8_t {
   kBytes,         // files and folders
   kTokens,        // .bin/.idx pairs
   kInstructions,  // the pairs of samples for fine-tuning, or of preferences
+  kConversations  // with pictures, as mm_data describes them
 };
 // ConfigError for words that are partly pairs and partly files, and for samples for fine-tuning without --stage.
 DataKind data_kind(const DataOptions& options);

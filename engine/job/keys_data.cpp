@@ -23,6 +23,10 @@ void add_data_keys(std::vector<Key>& table) {
               "Training data, one or more: files and folders, read as bytes; or prefixes of .bin/.idx pairs of token ids, each with a weight in front where weights are given")
               .is_common()
               .by_content(),
+          text<&Job::data, &Data::mm_data>(
+              "--mm-data", "FILE", "Conversations with pictures: MindSpeed-MM's data.json, for Qwen-VL and InternVL")
+              .is_common()
+              .by_content(),
           toggle<&Job::data, &Data::bytes_as_tokens>("--bytes-as-tokens",
                                                      "Train on bytes although the model's folder has a tokenizer"),
           whole<&Job::data, &Data::seq_length>("--seq-length", 1, "Tokens in a sequence").is_common().saved(),

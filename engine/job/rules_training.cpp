@@ -8,6 +8,8 @@ using objective::LossReduction;
 
 bool is_shardloom(Program program) { return !is_users(program); }
 bool is_of_bytes(const Job& job) { return data::data_kind(job.data) == data::DataKind::kBytes; }
+bool has_pictures(const Job& job) { return job.data.mm_data.has_value(); }
+bool is_of_pairs(const Job& job) { return !is_of_bytes(job) && !has_pictures(job); }
 bool has_parts(const Job& job) {
   const auto& [train, valid, test] = job.data.part_data_path;
   return !(train.empty() && valid.empty() && test.empty());
@@ -131,6 +133,21 @@ void add_objective_rules(std::vector<Rule>& table) {
 
 void add_data_rules(std::vector<Rule>& table) {
   const std::vector<Rule> rows{
+      {{"--data-path", "--train-data-path", "--valid-data-path", "--test-data-path"},
+       has_pictures,
+       "{flag} and --mm-data are both given; keep one"},
+      {{"--mm-data"},
+       has_pictures,
+       "{flag} is for shardloom train and plan, and this program has its own data; remove it",
+       is_users},
+      {{"--stage", "--is-instruction-dataset", "--split", "--data-cache-path", "--tokenizer-name-or-path",
+        "--reset-position-ids", "--reset-attention-mask", "--eod-mask-loss", "--held-out-fraction", "--bytes-as-tokens",
+        "--variable-seq-lengths"},
+       has_pictures,
+       "{flag} is not for --mm-data, whose file describes the data; remove it"},
+      {{"--train-epochs", "--save-epochs"},
+       has_pictures,
+       "{flag} counts samples before --mm-data is read; write --train-iters, or --save-interval"},
       {{"--train-data-path", "--valid-data-path", "--test-data-path"},
        [](const Job& job) { return !job.data.data_path.empty(); },
        "--data-path and {flag} are both given; keep the first for one data set with --split, or the others for one "
@@ -157,11 +174,11 @@ void add_data_rules(std::vector<Rule>& table) {
        [](const Job& job) { return job.data.cut_max_seqlen; },
        "--no-cut-token and --cut-max-seqlen are both given; keep one"},
       {{"--held-out-fraction"},
-       [](const Job& job) { return !is_of_bytes(job); },
+       is_of_pairs,
        "{flag} is for text that is read as bytes, and the data is .bin/.idx pairs; remove it, and write --split",
        is_shardloom},
       {{"--bytes-as-tokens"},
-       [](const Job& job) { return !is_of_bytes(job); },
+       is_of_pairs,
        "{flag} is for text that is read as bytes, and the data is .bin/.idx pairs; remove it",
        is_shardloom},
       {{"--split", "--data-cache-path", "--tokenizer-name-or-path", "--reset-position-ids", "--reset-attention-mask",

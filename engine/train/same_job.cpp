@@ -119,7 +119,8 @@ void add_data(Entries& entries, const data::DataOptions& data_options, const Sch
               const data::DataLoaders& loaders) {
   add(entries, "--data-path, weights", fmt::format("{}", fmt::join(data::data_weights(data_options), " ")));
   if (const auto inputs = data::data_inputs(data_options); !inputs.empty()) {
-    return add_content(entries, "--data-path, content", inputs);
+    add_content(entries, data_options.mm_data ? "--mm-data, content" : "--data-path, content", inputs);
+    if (!data_options.mm_data) return;
   }
   std::vector<std::int64_t> samples(static_cast<std::size_t>(schedule.micro_batch_size));
   std::iota(samples.begin(), samples.end(), 0);

@@ -152,6 +152,9 @@ class ForConditionalGeneration final : public InternVL {
     return lm_head_(kept.of(model_.call(std::move(inner))));
   }
 
+  // Padding is behind a row's tokens, which do not see it.
+  std::vector<std::string_view> input_names() const override { return {"pixel_values", "attention_mask"}; }
+
   Value forward_multimodal(const Tensor& input_ids, const Tensor* pixel_values) override {
     if (pixel_values == nullptr) return lm_head_(model_(input_ids));
     return lm_head_(model_(input_ids, *pixel_values));

@@ -3,7 +3,8 @@
 // Letters  B sequences, S positions, N images, C channels, V vocab_size.
 // Call     model(input_ids [B,S], pixel_values [N,C,image_size,image_size]) -> logits [B,S,V]. Each image takes
 //          InternVLConfig::image_tokens() consecutive positions whose id is image_token_id; images fill such positions
-//          in reading order. Without pixel_values the batch is text and holds no such id.
+//          in reading order. Without pixel_values the batch is text and holds no such id. attention_mask says what is
+//          padding, which is behind a row's tokens: they do not see it.
 //          past_key_values, attention_mask, position_ids and logits_to_keep are the language model's
 //          (models/decoder/kv_cache.h): images are in the first call of a sequence.
 // Paths    model.vision_tower (internvl_vision.h), model.multi_modal_projector.{layer_norm, linear_1, linear_2},

@@ -292,8 +292,8 @@ void check_sources(const job::Job& a, Program program) {
         "--hidden-size, --num-attention-heads and --vocab-size");
   }
   const auto& [train, valid, test] = a.data.part_data_path;
-  const bool has_data =
-      !a.data.data_path.empty() || !train.empty() || (a.schedule.skip_train && !(valid.empty() && test.empty()));
+  const bool has_data = !a.data.data_path.empty() || a.data.mm_data || !train.empty() ||
+                        (a.schedule.skip_train && !(valid.empty() && test.empty()));
   if (!has_data && program == Program::kShardloomTrain) config_error("no data is given; use --data-path PATH");
 }
 
