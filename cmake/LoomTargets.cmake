@@ -100,6 +100,16 @@ function(loom_add_program name)
   loom_note_edges(${name} "${ARG_SOURCES}" "" "${ARG_LINK}")
 endfunction()
 
+# loom_add_operator_library(name SOURCES ...): a library of custom operators, <name>.so, which links nothing (engine/custom_op/abi.h).
+function(loom_add_operator_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES" ${ARGN})
+  add_library(${name} MODULE ${ARG_SOURCES})
+  set_target_properties(${name} PROPERTIES PREFIX "" CXX_VISIBILITY_PRESET hidden)
+  target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}")
+  target_link_libraries(${name} PRIVATE loom_library_flags)
+  loom_note_edges(${name} "${ARG_SOURCES}" "" "shardloom::custom_op")  # its header
+endfunction()
+
 # loom_add_test_library(name SOURCES ... LINK ...): code that several test programs share; alias shardloom::<name>, not
 # installed.
 function(loom_add_test_library name)

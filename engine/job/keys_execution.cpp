@@ -129,6 +129,10 @@ void add_execution_keys(std::vector<Key>& table) {
           toggle<&Job::kernels, &Kernels::fused, &nn::KernelOptions::fused_cross_entropy>(
               "--cross-entropy-loss-fusion", "Fused cross-entropy; always on with --kernels fast")
               .saved(),
+          texts<&Job::kernels, &Kernels::custom_op_libraries>(
+              "--custom-op-library", "FILE",
+              "Shared libraries of operators of your own, separated by commas; programs of pretrain() call them")
+              .by_content(),
           choice<&Job::objective, &Objective::loss_reduction>(
               "--loss-reduction",
               "The loss of a step is the mean over its scored tokens, over its micro-batches' means, or over its samples' means")

@@ -63,6 +63,8 @@ class Value {
 
   bool is_none() const { return std::holds_alternative<std::monostate>(held_); }
   bool is_tensor() const { return std::holds_alternative<Tensor>(held_); }
+  bool is_list() const { return std::holds_alternative<ValueList>(held_); }
+  bool is_dict() const { return std::holds_alternative<ValueDict>(held_); }
   // Throw ModelError naming the type that is held instead.
   const Tensor& tensor() const;
   const ValueList& list() const;

@@ -25,7 +25,7 @@ class OpNode final : public Node {
                 "or add the losses and run one backward",
                 name_);
     const NodePart* part = TapeState::current().part;
-    const bool runs_again = part != nullptr && !part->is_rest;
+    const bool runs_again = part != nullptr && part->runs_again;
     const std::vector<Tensor> saved = unpacked(runs_again);
     const BackwardFn run = runs_again ? backward_ : std::exchange(backward_, nullptr);
     if (std::none_of(grads.begin(), grads.end(), [](const Tensor& grad) { return grad.defined(); })) return {};

@@ -1,6 +1,6 @@
 // Backward: dependencies are counted first, then ready nodes run, largest sequence number first. In two parts
 // (split_backward.h) an edge belongs to the first if it leads to an input, else to the second; a node with edges of
-// both runs in both.
+// both runs in both. Captured gradients (gradients_of.h) are those of the first part without the second.
 #include <algorithm>
 #include <memory>
 #include <queue>
@@ -12,6 +12,7 @@
 #include "engine/core/shape_text.h"
 #include "engine/kernels/fused.h"
 #include "engine/tensor/autograd.h"
+#include "engine/tensor/gradients_of.h"
 #include "engine/tensor/split_backward.h"
 #include "engine/tensor/tape_state.h"
 
@@ -67,7 +68,23 @@ Nodes nodes_to(std::span<const Root> roots, std::span<const Tensor> inputs) {
   return leading;
 }
 
-enum class Part : std::uint8_t { kWhole, kInputs, kRest };
+enum class Part : std::uint8_t { kWhole, kInputs, kRest, kCaptured };
+
+// A tensor whose gradient is captured where its node, or its accumulator, would run.
+struct Capture {
+  int output = 0;  // of the node
+  std::size_t input = 0;
+};
+
+// A gradient that shares its bytes with nothing else. `handles`: those of the caller.
+Tensor own_gradient(const Tensor& grad, long handles) {
+  Tensor own = grad.is_owned_by(handles)
+                   ? grad.detach()
+                   : Tensor::empty(grad.shape(), grad.dtype(), device::MemCategory::kGradient, "gradient");
+  if (own.storage() != grad.storage()) own.copy_from(grad);
+  own.storage()->recategorize(device::MemCategory::kGradient);
+  return own;
+}
 
 class Backward final : public GradientSums {
  public:
@@ -79,6 +96,19 @@ class Backward final : public GradientSums {
   // The part that leads to `inputs`.
   Backward(std::span<const Root> roots, std::span<const Tensor> inputs)
       : part_(Part::kInputs), leading_(nodes_to(roots, inputs)) {
+    for (const Root& root : roots) put_root(root);
+    begin();
+  }
+
+  // The same, whose gradients go to `captured`, one for each input, and nowhere else.
+  Backward(std::span<const Root> roots, std::span<const Tensor> inputs, std::vector<Tensor>& captured)
+      : part_(Part::kCaptured), inputs_(inputs), captured_(&captured) {
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      Edge edge = gradient_edge(inputs[i]);
+      captures_.emplace(edge.node.get(), Capture{edge.output, i});
+      kept_.push_back(std::move(edge.node));
+    }
+    leading_ = nodes_to(roots, inputs);
     for (const Root& root : roots) put_root(root);
     begin();
   }
@@ -139,7 +169,12 @@ class Backward final : public GradientSums {
 
   // Whether the edge belongs to this part.
   bool is_taken(const Edge& edge) const {
-    return edge.node && (part_ == Part::kWhole || leads_to_input(edge.node.get()) == (part_ == Part::kInputs));
+    return edge.node && (part_ == Part::kWhole || leads_to_input(edge.node.get()) == (part_ != Part::kRest));
+  }
+
+  // Whether an edge of the node belongs to another part.
+  bool leaves_edges(const Node& node) const {
+    return std::ranges::any_of(node.edges, [this](const Edge& edge) { return edge.node && !is_taken(edge); });
   }
 
   void put_root(const Root& root) {
@@ -174,14 +209,15 @@ class Backward final : public GradientSums {
     buffers_.erase(node.get());
     if (grads.empty()) grads.resize(1);
     if (part_ == Part::kInputs && !leads_to_input(node.get())) return deferred_.push_back({node, std::move(grads)});
+    if (part_ == Part::kCaptured && !leads_to_input(node.get())) return;
     const bool is_rest = have_run_.contains(node.get());
     if (!is_rest) run_hooks(*node, grads);
-    const auto is_left = [this](const Edge& edge) { return edge.node && !is_taken(edge); };
-    const bool is_split = part_ == Part::kInputs && std::ranges::any_of(node->edges, is_left);
+    const bool is_split = part_ == Part::kInputs && leaves_edges(*node);
     if (is_split) deferred_.push_back({node, grads, /*has_run=*/true});
+    if (part_ == Part::kCaptured && !capture(*node, grads)) return;
     running_ = node.get();
     is_added_.assign(node->edges.size(), false);
-    std::vector<Tensor> next = run_part(*node, grads, is_split || is_rest, is_rest);
+    std::vector<Tensor> next = run_part(*node, grads, is_rest, is_split);
     grads.clear();
     if (!is_split) node->release_saved();
     next.resize(node->edges.size());
@@ -197,8 +233,29 @@ class Backward final : public GradientSums {
     }
   }
 
-  std::vector<Tensor> run_part(Node& node, const std::vector<Tensor>& grads, bool is_part, bool is_rest) const {
-    NodePart part{.needs = {}, .is_rest = is_rest};
+  // Takes the gradients of the inputs that belong to the node. Whether it leads on to others.
+  bool capture(const Node& node, const std::vector<Tensor>& grads) {
+    const auto [begin, end] = captures_.equal_range(&node);
+    for (auto found = begin; found != end; ++found) {
+      const auto [output, input] = found->second;
+      if (grads.size() <= static_cast<std::size_t>(output) || !grads[static_cast<std::size_t>(output)].defined())
+        continue;
+      Tensor grad = grads[static_cast<std::size_t>(output)];
+      for (const Tensor::Hook& hook : inputs_[input].meta_data().leaf_hooks) {
+        if (Tensor replaced = hook(grad); replaced.defined()) grad = replaced;
+      }
+      check_model(grad.shape() == inputs_[input].shape(),
+                  "gradient {} of '{}' {}; a hook or a backward of your own must return the shape of the tensor",
+                  grad.shape(), inputs_[input].storage()->what(), inputs_[input].shape());
+      const bool is_replaced = !grad.is_same(grads[static_cast<std::size_t>(output)]);
+      (*captured_)[input] = own_gradient(grad, is_replaced ? 1 : 2);
+    }
+    return std::ranges::any_of(node.edges, [this](const Edge& edge) { return is_taken(edge); });
+  }
+
+  std::vector<Tensor> run_part(Node& node, const std::vector<Tensor>& grads, bool is_rest, bool runs_again) const {
+    NodePart part{.needs = {}, .is_rest = is_rest, .runs_again = runs_again};
+    const bool is_part = is_rest || leaves_edges(node);
     for (const Edge& edge : node.edges) part.needs.push_back(is_taken(edge));
     // A node may run a backward of its own.
     const NodePart* const outer = std::exchange(TapeState::current().part, is_part ? &part : nullptr);
@@ -260,15 +317,19 @@ class Backward final : public GradientSums {
   std::unordered_map<Node*, int> dependencies_;
   std::unordered_map<Node*, std::vector<Tensor>> buffers_;
   const Node* running_ = nullptr;
-  std::vector<bool> is_added_;  // by edge of the node that runs
+  std::vector<bool> is_added_;                              // by edge of the node that runs
+  std::span<const Tensor> inputs_;                          // kCaptured, with the next two
+  std::unordered_multimap<const Node*, Capture> captures_;  // by node
+  std::vector<Tensor>* captured_ = nullptr;                 // by input
+  std::vector<std::shared_ptr<Node>> kept_;                 // behind the inputs, while pointers to them are compared
 };
 
 // The innermost task while it runs, taken off also when backward throws.
 class TaskScope {
  public:
-  explicit TaskScope(GradientSums& sums) {
+  TaskScope(GradientSums& sums, bool is_captured) {
     TapeState& state = TapeState::current();
-    state.tasks.push_back({state.next_task++, &sums, {}});
+    state.tasks.push_back({state.next_task++, &sums, {}, is_captured});
   }
   ~TaskScope() { TapeState::current().tasks.pop_back(); }
   TaskScope(const TaskScope&) = delete;
@@ -284,9 +345,13 @@ void backward(const Tensor& loss, const Tensor& grad) {
 
 namespace {
 
-void run(Backward& graph) {
+void run(Backward& graph, bool is_captured = false) {
+  const TapeState& state = TapeState::current();
+  check_model(is_captured || state.tasks.empty() || !state.tasks.back().is_captured,
+              "a backward that accumulates gradients runs inside value_and_grad(), which accumulates none: reentrant "
+              "recompute does so; use recompute with use_reentrant false, or none");
   const NoGrad no_grad;
-  const TaskScope task(graph);
+  const TaskScope task(graph, is_captured);
   graph.run();
   // A callback may queue another.
   for (std::size_t i = 0; i < TapeState::current().tasks.back().callbacks.size(); ++i) {
@@ -321,6 +386,34 @@ void RestOfBackward::run() {
   parts_.reset();
   autograd::run(graph);
 }
+
+std::vector<Tensor> gradients_of(std::span<const Root> roots, std::span<const Tensor> inputs) {
+  for (const Tensor& input : inputs) {
+    require(input.requires_grad(), "the gradient of '{}' is captured, which requires none", input.storage()->what());
+  }
+  std::vector<Root> leading;
+  for (const Root& root : roots) {
+    if (root.result.requires_grad()) leading.push_back(root);
+  }
+  std::vector<Tensor> captured(inputs.size());
+  Backward graph(leading, inputs, captured);
+  run(graph, /*is_captured=*/true);
+  return captured;
+}
+
+FunctionScope::FunctionScope() : grad_mode_(true) {
+  TapeState& state = TapeState::current();
+  outer_in_function_ = std::exchange(state.in_function, true);
+  outer_hooks_ = std::exchange(state.saved_hooks, {});
+}
+
+FunctionScope::~FunctionScope() {
+  TapeState& state = TapeState::current();
+  state.in_function = outer_in_function_;
+  state.saved_hooks = std::move(outer_hooks_);
+}
+
+bool in_function() { return TapeState::current().in_function; }
 
 void queue_callback(std::function<void()> callback) {
   TapeState& state = TapeState::current();

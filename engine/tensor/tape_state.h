@@ -24,17 +24,20 @@ struct GraphTask {
   std::uint64_t id = 0;
   GradientSums* sums = nullptr;
   std::vector<std::function<void()>> callbacks;
+  bool is_captured = false;  // gradients_of(): nothing is accumulated
 };
 
 // Which of a node's gradients its backward computes; without it all, once.
 struct NodePart {
   std::vector<bool> needs;  // by edge
-  bool is_rest = false;     // the others were computed before; the node keeps what it saved until then
+  bool is_rest = false;     // the others were computed before
+  bool runs_again = false;  // the others are computed later: the node keeps what it saved until then
 };
 
 struct TapeState {
   bool grad_enabled = true;
   bool grad_deferred = false;  // off, and backward will run it again
+  bool in_function = false;    // a FunctionScope lives
   std::uint64_t next_sequence = 0;
   std::uint64_t next_task = 1;
   std::vector<SavedTensorHooks> saved_hooks;

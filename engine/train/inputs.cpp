@@ -311,6 +311,7 @@ std::shared_ptr<nn::Module> provide_tuned_model(const TrainSections& arguments, 
 TrainingInputs read_inputs(const TrainSections& arguments, const PretrainCallbacks& callbacks, const EditConfig& edit) {
   check_callbacks(callbacks);
   TrainingInputs inputs;
+  inputs.custom_operators = custom::open_libraries(arguments.kernels.custom_op_libraries);
   const nn::ProbeRank rank;
   std::vector<models::Untied> untied;
   const auto model = provide_model(arguments, callbacks, &untied);

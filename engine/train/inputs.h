@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 
+#include "engine/custom_op/library.h"
 #include "engine/formats/safetensors/hf_weights.h"
 #include "engine/objective/objective.h"
 #include "engine/train/callbacks.h"
@@ -32,6 +33,7 @@ struct TrainingInputs {
   ParallelDims dims{{}, 1};                            // of the job
   std::optional<PipelinePlan> pipeline;                // of --pipeline-model-parallel-size above 1
   Tuning tuning;                                       // adapters and frozen modules
+  custom::Libraries custom_operators;                  // --custom-op-library; every rank loads them
   std::vector<std::string> said;                       // notes on tuning, which one rank prints
 };
 

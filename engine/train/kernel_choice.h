@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "engine/nn/functional.h"
 
@@ -13,6 +15,7 @@ enum class KernelSet : std::uint8_t { kFast, kPytorch };
 struct KernelChoice {
   KernelSet set = KernelSet::kFast;
   nn::KernelOptions fused;  // all on with KernelSet::kFast, by flag with kPytorch
+  std::vector<std::string> custom_op_libraries;  // --custom-op-library: paths, or lists of paths with commas
 };
 
 }  // namespace loom::train

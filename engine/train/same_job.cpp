@@ -110,6 +110,13 @@ void add_file(Entries& entries, const std::filesystem::path& file) {
   if (std::filesystem::exists(file, error)) add_content(entries, file.filename().string(), {file});
 }
 
+// Kernels that differ give ranks of one model different bits.
+void add_libraries(Entries& entries, const custom::Libraries& libraries) {
+  for (std::size_t i = 0; i < libraries.size(); ++i) {
+    add_content(entries, fmt::format("--custom-op-library, content of library {}", i), {libraries[i]->path()});
+  }
+}
+
 void add_tokenizer(Entries& entries, const data::DataOptions& data, const models::ModelOptions& model) {
   const auto& folder = data.tokenizer_name_or_path ? data.tokenizer_name_or_path : model.init_from_hf_path;
   if (folder) add_file(entries, *folder / "tokenizer.json");
@@ -146,6 +153,7 @@ std::vector<comm::SaidEntry> job_entries(const TrainSections& arguments, const P
     add_adapter(entries, models::AdapterFolder(*inputs.tuning.lora->load));
     add_file(entries, *inputs.tuning.lora->load / models::kAdapterConfigFile);
   }
+  add_libraries(entries, inputs.custom_operators);
   add_tokenizer(entries, arguments.data, arguments.model);
   add_data(entries, arguments.data, arguments.schedule, inputs.objective.loaders);
   return entries;

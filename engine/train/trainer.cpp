@@ -11,6 +11,7 @@
 #include "engine/core/parallel.h"
 #include "engine/core/rng.h"
 #include "engine/core/rng_state.h"
+#include "engine/custom_op/custom_op.h"
 #include "engine/data/byte_dataset.h"
 #include "engine/device/device.h"
 #include "engine/launch/stop_signals.h"
@@ -136,6 +137,7 @@ Trainer::Trainer(const TrainSections& arguments, const PretrainCallbacks& callba
         tokens_ += tokens_of(batch, samples.size(), arguments_.data.seq_length);
         return batch;
       }) {
+  custom::load_custom_ops(RankContext::current(), inputs.custom_operators);
   RngState::current() = {
       stream_key(arguments.data.seed, fmt::format("operators, data rank {}", dims_.data_rank(rank_))), 0};
   provide_auxiliary(objective::Auxiliary::kValues, world);  // before the model has its bytes

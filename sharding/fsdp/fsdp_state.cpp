@@ -8,6 +8,7 @@
 #include "engine/core/log.h"
 #include "engine/nn/call_stack.h"
 #include "engine/tensor/autograd.h"
+#include "engine/tensor/gradients_of.h"
 #include "engine/tensor/ops.h"
 #include "sharding/fsdp/agreement.h"
 #include "sharding/lanes.h"
@@ -264,6 +265,10 @@ void FsdpState::pre_forward(nn::Args& args) {
     }
     return;
   }
+  check_model(!autograd::in_function() || !autograd::grad_enabled(),
+              "'{}' is sharded and runs in a function that value_and_grad() differentiates: its groups reduce the "
+              "gradients of backward() only; differentiate before fully_shard(), or run backward()",
+              path_.empty() ? modules_.front()->type_name() : path_);
   training_state_ = TrainingState::kForward;
   begin_iteration();
   cast_inputs(args);

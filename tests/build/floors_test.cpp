@@ -44,6 +44,7 @@ const House kHouse{
                {"engine/comm", 4},
                {"engine/dist", 5},
                {"engine/nn", 5},
+               {"engine/custom_op", 5},
                {"engine/launch", 5},
                {"engine/data", 5},
                {"engine/launcher", 6},
