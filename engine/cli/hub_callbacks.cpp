@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "engine/cli/picture_data.h"
 #include "engine/cli/text_data.h"
 #include "engine/core/error.h"
 #include "engine/io/json_text.h"
@@ -110,7 +111,7 @@ data::RunLength run_length(const train::ScheduleOptions& schedule) {
 // What a tokenizer says of the data's ids. Reads the model's configuration and the tokenizer: what cannot be trained or
 // saved is reported before anything is built.
 data::TokenIds read_ids(const train::TrainSections& job) {
-  if (!has_data(job.data)) return ids_without_data(job.data);
+  if (job.data.mm_data || !has_data(job.data)) return ids_without_data(job.data);
   const models::ModelFacts facts = models::ModelHub::global().facts(models::configuration_of(job.model));
   check_takes_data(facts, job.data, job.model);
   data::TokenIds ids = text_ids(job, facts.vocab_size);
@@ -128,6 +129,7 @@ train::PretrainCallbacks hub_callbacks(const train::TrainSections& arguments) {
     return build_model(asked.job.model, stage_of(asked.job).head);
   };
   callbacks.train_valid_test_datasets_provider = [ids](const train::TrainArguments& asked) {
+    if (asked.job.data.mm_data) return picture_loaders(asked.job);
     return objective::loaders_of(stage_of(asked.job), asked.job.data, ids, run_length(asked.job.schedule));
   };
   callbacks.forward_step = objective::forward_step_of(stage, arguments.objective, ids);

@@ -5,9 +5,9 @@
 #include "engine/launch/run_ranks.h"
 #include "engine/nn/make_rank.h"
 #include "engine/train/same_job.h"
-#include "models/decoder/decoder.h"
 #include "models/hf/folder_files.h"
 #include "models/hf/hf_folder.h"
+#include "models/hub/model_hub.h"
 #include "models/lora/adapter_folder.h"
 #include "models/lora/lora.h"
 #include "models/mixin/fsdp2_mixin.h"
@@ -16,6 +16,7 @@ namespace loom::talk {
 namespace {
 
 constexpr const char* kRotaryLayers = "sharding_size: auto\nsub_modules_to_wrap: [\"model.layers.{*}\"]\n";
+constexpr const char* kTextLayers = "sharding_size: auto\nsub_modules_to_wrap: [\"model.language_model.layers.{*}\"]\n";
 constexpr const char* kGpt2Layers = "sharding_size: auto\nsub_modules_to_wrap: [\"transformer.h.{*}\"]\n";
 
 models::LoraOptions adapters_of(const std::filesystem::path& folder) {
@@ -47,7 +48,7 @@ DecoderRanks::DecoderRanks(const DecodingArguments& arguments, const models::Dec
 std::string DecoderRanks::about() const { return about_; }
 
 std::shared_ptr<nn::Module> DecoderRanks::build() const {
-  auto model = models::build_decoder(config_);
+  auto model = models::ModelHub::global().build(arguments_.model_dir);
   if (lora_) models::add_lora(*model, *lora_);
   model->eval();
   return model;
@@ -57,8 +58,9 @@ void DecoderRanks::fill(nn::Module& model, comm::World& world) const {
   const models::WeightSource source{.load = [&](nn::Module& filled) { models::load_weights(filled, weights_); }};
   if (world.size() == 1) return models::init_on_device(model, source);
   const bool gpt2 = config_.family == models::DecoderFamily::kGpt2;
-  models::fully_shard(model, world, sharding::parse_fsdp2_config(gpt2 ? kGpt2Layers : kRotaryLayers, "generate"),
-                      {.weights = source});
+  const bool in_multimodal = model.find("model.language_model") != nullptr;
+  const char* const layers = gpt2 ? kGpt2Layers : in_multimodal ? kTextLayers : kRotaryLayers;
+  models::fully_shard(model, world, sharding::parse_fsdp2_config(layers, "generate"), {.weights = source});
 }
 
 std::vector<comm::SaidEntry> DecoderRanks::entries(std::vector<comm::SaidEntry> same) const {

@@ -31,6 +31,7 @@ struct DecodingArguments {
 struct GenerateArguments : DecodingArguments {  // max_new_tokens none: 128, or the rest of max_length
   std::string prompt;
   std::optional<std::filesystem::path> prompt_file;  // several prompts, one per line
+  std::vector<std::filesystem::path> images;         // that the prompt is a question about; then it is one turn
   std::optional<std::int64_t> max_length;            // prompt included; max_new_tokens takes precedence
   std::int64_t num_beams = 1;                        // above 1: beam search
   std::optional<double> length_penalty;              // for beams; none: 1

@@ -16,6 +16,7 @@
 #include "engine/talk/decoder_ranks.h"
 #include "engine/talk/interrupts.h"
 #include "engine/talk/terminal_text.h"
+#include "models/hub/text_config.h"
 
 namespace loom::talk {
 namespace {
@@ -169,7 +170,7 @@ class Talk {
 }  // namespace
 
 void run_chat(const ChatArguments& arguments, std::ostream& out) {
-  const models::DecoderConfig config = models::load_decoder_config(arguments.model_dir);
+  const models::DecoderConfig config = models::load_text_config(arguments.model_dir);
   const Words words(arguments, config, "the conversation");
   const ChatPrompt prompt(arguments, words);
   const DecoderRanks ranks(arguments, config);

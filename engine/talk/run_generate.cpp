@@ -8,11 +8,14 @@
 #include "engine/core/error.h"
 #include "engine/core/log.h"
 #include "engine/core/shown_text.h"
+#include "engine/data/content.h"
 #include "engine/log/progress.h"
 #include "engine/talk/decoder_ranks.h"
 #include "engine/talk/growing_text.h"
+#include "engine/talk/picture_prompt.h"
 #include "engine/talk/terminal_text.h"
 #include "models/hf/folder_files.h"
+#include "models/hub/text_config.h"
 
 namespace loom::talk {
 namespace {
@@ -38,11 +41,16 @@ std::vector<std::string> prompts_of(const GenerateArguments& arguments) {
 struct Decoding {
   explicit Decoding(const GenerateArguments& a)
       : arguments(a),
-        config(models::load_decoder_config(a.model_dir)),
+        config(models::load_text_config(a.model_dir)),
         words(a, config, "the prompt"),
         prompts(prompts_of(a)) {
+    if (!a.images.empty()) {
+      PicturePrompt prompt = picture_prompt(a.model_dir, a.images, a.prompt, words);
+      ids.push_back(std::move(prompt.ids));
+      inputs = std::move(prompt.inputs);
+    }
     for (std::size_t i = 0; i < prompts.size(); ++i) {
-      ids.push_back(words.ids(prompts[i]));
+      if (a.images.empty()) ids.push_back(words.ids(prompts[i]));
       models::check_prompt(ids.back(), config, max_length(), name_of(i));
     }
     check_search();
@@ -65,7 +73,8 @@ struct Decoding {
             .seed = arguments.seed,
             .max_new_tokens = max_new_tokens(),
             .max_length = max_length(),
-            .end_token_ids = words.ends()};
+            .end_token_ids = words.ends(),
+            .inputs = inputs};
   }
   models::BeamOptions beams() const {
     return {.beams = arguments.num_beams,
@@ -85,6 +94,9 @@ struct Decoding {
     for (std::size_t i = 0; i < prompts.size(); ++i) {
       entries.push_back({name_of(i), fmt::format("{} as the tokens {}", escaped(prompts[i]), fmt::join(ids[i], " "))});
     }
+    if (!arguments.images.empty()) {
+      entries.push_back({"--image", fmt::to_string(data::content_of(arguments.images).digest)});
+    }
     return entries;
   }
 
@@ -93,6 +105,7 @@ struct Decoding {
   const Words words;
   const std::vector<std::string> prompts;
   std::vector<Tokens> ids;
+  nn::ValueDict inputs;  // pictures
 
  private:
   void check_search() const {

@@ -255,7 +255,8 @@ QwenVlConfig load_qwen_vl_config(const std::filesystem::path& path) {
   return read_qwen_vl_config(ConfigReader::load(path));
 }
 
-bool is_qwen_vl(const std::filesystem::path& path) { return version_in(ConfigReader::load(path)) != nullptr; }
+bool is_qwen_vl(const ConfigReader& reader) { return version_in(reader) != nullptr; }
+bool is_qwen_vl(const std::filesystem::path& path) { return is_qwen_vl(ConfigReader::load(path)); }
 
 std::string to_json(const QwenVlConfig& config) {
   Json json;

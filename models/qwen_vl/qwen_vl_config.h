@@ -70,6 +70,7 @@ QwenVlConfig read_qwen_vl_config(const ConfigReader& reader);
 QwenVlConfig load_qwen_vl_config(const std::filesystem::path& path);
 // Whether the file has the model_type of one.
 bool is_qwen_vl(const std::filesystem::path& path);
+bool is_qwen_vl(const ConfigReader& reader);
 
 // A config.json for transformers; parses back to an equal config.
 std::string to_json(const QwenVlConfig& config);

@@ -72,6 +72,16 @@ void check_beams(const talk::GenerateArguments& a) {
   }
 }
 
+void check_images(const talk::GenerateArguments& a) {
+  if (a.images.empty()) return;
+  const char* const flag = a.prompt_file       ? "--prompt-file"
+                           : a.bytes_as_tokens ? "--bytes-as-tokens"
+                           : a.num_beams > 1   ? "--num-beams"
+                                               : nullptr;
+  if (flag != nullptr)
+    config_error("--image and {} are both given; with pictures give one --prompt and no beams", flag);
+}
+
 void settle_ranks(const Command& app, const launch::Start& start, talk::DecodingArguments& a) {
   int local_ranks = a.ranks;
   check_limit("--nproc-per-node", a.ranks, kMostRanks, ", as each is a thread; more ranks are processes (mpirun)");
@@ -103,6 +113,8 @@ void add_generate(Flags& flags, talk::GenerateArguments& a) {
   add_model(flags, a);
   flags.text("--prompt", "TEXT", a.prompt, "The text to continue");
   flags.text("--prompt-file", "FILE", a.prompt_file, "Several texts to continue together, one a line");
+  flags.texts("--image", "FILE", a.images,
+              "Pictures that the prompt is a question about, one turn of a chat (Qwen-VL)");
   flags.toggle("--bytes-as-tokens", a.bytes_as_tokens,
                "Read the prompt as bytes although the folder has a tokenizer.json");
   flags.group("Length");
@@ -150,6 +162,7 @@ void settle(const Command& app, const launch::Start& start, talk::GenerateArgume
   if (!a.prompt.empty() && a.prompt_file) {
     config_error("--prompt and --prompt-file are both given; put the prompt into the file, or remove one of them");
   }
+  check_images(a);
   check_sampling(a);
   check_beams(a);
   settle_ranks(app, start, a);

@@ -1,0 +1,15 @@
+// The loaders of --mm-data: conversations with pictures, for `shardloom train` and `plan`. Private to engine/cli.
+//
+// Model    Qwen-VL takes dataset_type huggingface, InternVL multimodal.
+// Grids    are lists of whole numbers in the batches, which a dry run reads too.
+// Errors   ConfigError: a file that does not describe data of the model; a program that is built without LOOM_IMAGES.
+#pragma once
+
+#include "engine/data/step.h"
+#include "engine/train/sections.h"
+
+namespace loom::cli {
+
+data::DataLoaders picture_loaders(const train::TrainSections& job);
+
+}  // namespace loom::cli
