@@ -68,11 +68,14 @@ PictureFormat format_of(const PictureBytes& picture) {
                escaped(picture.name), shown_text(text.substr(0, kShownStart)));
 }
 
+void check_sides(const PictureBytes& picture, ImageSize size) {
+  if (size.width >= 1 && size.height >= 1) return;
+  config_error("{}: {} x {} pixels; both sides must be at least 1, use another file", escaped(picture.name), size.width,
+               size.height);
+}
+
 void check_size(const PictureBytes& picture, ImageSize size, const ImageLimits& limits) {
-  if (size.width < 1 || size.height < 1) {
-    config_error("{}: {} x {} pixels; both sides must be at least 1, use another file", escaped(picture.name),
-                 size.width, size.height);
-  }
+  check_sides(picture, size);
   const auto pixels = checked_multiply(size.width, size.height);
   if (pixels && *pixels <= std::min(limits.max_pixels, kMostPixels)) return;
   config_error("{}: {} x {} = {} pixels, allowed are {}; make the picture smaller, or leave it out",

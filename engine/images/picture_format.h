@@ -23,7 +23,9 @@ struct PictureBytes {
 // bytes.
 PictureFormat format_of(const PictureBytes& picture);
 
-// ConfigError unless both sides are at least 1 and the picture has at most the allowed pixels.
+// ConfigError unless both sides are at least 1.
+void check_sides(const PictureBytes& picture, ImageSize size);
+// The same, and for a picture of more than the allowed pixels.
 void check_size(const PictureBytes& picture, ImageSize size, const ImageLimits& limits);
 
 // "NAME: truncated: DETAIL; fetch the file again".

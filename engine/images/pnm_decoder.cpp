@@ -99,7 +99,11 @@ void fill(Image& image, const PnmHeader& header, const std::uint8_t* samples) {
 
 }  // namespace
 
-ImageSize pnm_size(const PictureBytes& picture) { return read_header(picture).size; }
+ImageSize pnm_size(const PictureBytes& picture) {
+  const ImageSize size = read_header(picture).size;
+  check_sides(picture, size);
+  return size;
+}
 
 Image decode_pnm(const PictureBytes& picture, const ImageLimits& limits) {
   const PnmHeader header = read_header(picture);

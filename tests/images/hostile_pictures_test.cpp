@@ -174,6 +174,9 @@ TEST(HostilePictures, WithMorePixelsThanTheirFileCanHoldGetNoMemory) {
 TEST(HostilePictures, WithoutPixelsAreRefused) {
   EXPECT_EQ(refusal("P6 0 5 255\n"), "0 x 5 pixels; both sides must be at least 1, use another file");
   EXPECT_THAT(refusal(with_size(png_file(patterned(2, 2)), 0, 5)), HasSubstr("not a valid PNG picture"));
+  const auto path = write_file(fresh_folder() / "a.ppm", "P6 7 0 255\n");
+  EXPECT_EQ(message_of<ConfigError>([&] { read_image_size(path); }),
+            path.string() + ": 7 x 0 pixels; both sides must be at least 1, use another file");
 }
 
 TEST(HostilePictures, WithMoreRowsThanDataAreTruncated) {
