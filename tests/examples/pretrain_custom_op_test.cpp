@@ -1,5 +1,6 @@
-// Promise: a program whose model calls an operator of a library trains with --custom-op-library, on any number of ranks,
-//          and plans with the operator's cost; without the library, or with a wrong one, it says what is missing.
+// Promise: a program whose model calls an operator of a library trains with --custom-op-library, on any number of
+//          ranks, and plans with the operator's cost; without the library, or with a wrong one, it says what is
+//          missing.
 // World:   the built example and its library; one and two ranks as threads; README.md as text.
 #include <gmock/gmock.h>
 
