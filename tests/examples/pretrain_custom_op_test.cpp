@@ -45,7 +45,8 @@ class PretrainCustomOp : public ::testing::Test {
         folder_.run(Words{"plan"} + kSteps + kLoaded + Words{"--device", "h100", "--trace", "trace.json"} + more);
     EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
     double sum = 0;
-    for (const auto& event : nlohmann::json::parse(folder_.read("trace.json")).at("traceEvents")) {
+    const auto trace = nlohmann::json::parse(folder_.read("trace.json"));
+    for (const auto& event : trace.at("traceEvents")) {
       if (event.value("name", "") == kernel) sum += event.value("dur", 0.0);
     }
     return sum;
