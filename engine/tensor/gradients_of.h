@@ -6,7 +6,8 @@
 //   const std::vector<Tensor> gradients = autograd::gradients_of({&root, 1}, {&x, 1});
 //
 // Captured  the gradient of an input goes to the result, not into grad(): no leaf accumulates anything, and no
-//           post-accumulate hook runs. Only nodes that lead to an input run, and are freed; tensor hooks on the way run.
+//           post-accumulate hook runs. Only nodes that lead to an input run, and are freed. Tensor hooks on the way
+//           run.
 // Bits      those of backward(). Each gradient has bytes of its own.
 // Refused   a backward() inside, as reentrant recompute runs one: it would accumulate.
 // Threads   the rank's host thread.

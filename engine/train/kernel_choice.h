@@ -14,7 +14,7 @@ enum class KernelSet : std::uint8_t { kFast, kPytorch };
 
 struct KernelChoice {
   KernelSet set = KernelSet::kFast;
-  nn::KernelOptions fused;  // all on with KernelSet::kFast, by flag with kPytorch
+  nn::KernelOptions fused;                       // all on with KernelSet::kFast, by flag with kPytorch
   std::vector<std::string> custom_op_libraries;  // --custom-op-library: paths, or lists of paths with commas
 };
 

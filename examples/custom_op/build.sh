@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Builds a library of custom operators when its sources, the interface, the flags or the compiler changed, and prints its path:
+# Builds a library of custom operators when its sources, the interface, the flags or the compiler changed, and prints
+# its path:
 #   build.sh NAME SOURCE...
 # Folder: $MS_COMPILER_CACHE_PATH/NAME, or ./kernel_meta/NAME. Compiler and flags: $CXX, $CXXFLAGS, $LDFLAGS.
 set -euo pipefail

@@ -1,5 +1,6 @@
-// Promise: a program whose model calls an operator of a library trains with --custom-op-library, on any number of ranks,
-//          and plans with the operator's cost; without the library, or with a wrong one, it says what is missing.
+// Promise: a program whose model calls an operator of a library trains with --custom-op-library, on any number of
+//          ranks, and plans with the operator's cost; without the library, or with a wrong one, it says what is
+//          missing.
 // World:   the built example and its library; one and two ranks as threads; README.md as text.
 #include <gmock/gmock.h>
 
@@ -44,7 +45,8 @@ class PretrainCustomOp : public ::testing::Test {
         folder_.run(Words{"plan"} + kSteps + kLoaded + Words{"--device", "h100", "--trace", "trace.json"} + more);
     EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
     double sum = 0;
-    for (const auto& event : nlohmann::json::parse(folder_.read("trace.json")).at("traceEvents")) {
+    const auto trace = nlohmann::json::parse(folder_.read("trace.json"));
+    for (const auto& event : trace.at("traceEvents")) {
       if (event.value("name", "") == kernel) sum += event.value("dur", 0.0);
     }
     return sum;

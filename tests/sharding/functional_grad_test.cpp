@@ -1,5 +1,5 @@
-// Promise: functional gradients refuse sharded modules and sharded weights, whose gradients the groups reduce, and leave
-//          them usable.
+// Promise: functional gradients refuse sharded modules and sharded weights, whose gradients the groups reduce, and
+//          leave them usable.
 // World:   2 ranks as threads.
 #include "engine/nn/functional_grad.h"
 
