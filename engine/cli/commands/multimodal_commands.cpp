@@ -9,6 +9,8 @@
 namespace loom::cli {
 namespace {
 
+std::string samples(std::int64_t count) { return fmt::format("{} sample{}", count, count == 1 ? "" : "s"); }
+
 void stop_if_asked() {
   const int signal = launch::StopSignals::received();
   if (signal == 0) return;
@@ -25,11 +27,12 @@ std::optional<int> run_multimodal(const std::any& arguments, std::ostream& out) 
   if (summary.skipped > 0) {
     std::vector<std::string> first;
     for (const std::string& path : summary.first_skipped) first.push_back(escaped(path));
-    log_warning("left out {} samples whose picture is not there; the first are {}", summary.skipped,
-                fmt::join(first, ", "));
+    const bool more = summary.skipped > static_cast<std::int64_t>(first.size());
+    log_warning("left out {}, whose picture is not there: {}{}", samples(summary.skipped), fmt::join(first, ", "),
+                more ? ", ..." : "");
   }
-  out << fmt::format("wrote {}: {} samples, {} without a picture\n", escaped(conversion->output_json_path.string()),
-                     summary.written, summary.without_image);
+  out << fmt::format("wrote {}: {}, {} without a picture\n", escaped(conversion->output_json_path.string()),
+                     samples(summary.written), summary.without_image);
   return 0;
 }
 
