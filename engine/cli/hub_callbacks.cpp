@@ -96,6 +96,7 @@ void save(const std::filesystem::path& folder, const train::TrainSections& job,
                                                : models::ExpertSpelling::kPerExpert;
   models::write_hf_folder(folder, config, !untied && is_tied(described), tensors, experts);
   if (const auto path = models::model_path(model)) models::carry_files(*path, folder);
+  if (job.data.mm_data) models::carry_files(picture_model_folder(job), folder);
   if (const auto tokenizer = tokenizer_folder(job.data, model)) models::carry_files(*tokenizer, folder);
 }
 
@@ -130,6 +131,7 @@ train::PretrainCallbacks hub_callbacks(const train::TrainSections& arguments) {
   };
   callbacks.train_valid_test_datasets_provider = [ids](const train::TrainArguments& asked) {
     if (asked.job.data.mm_data) return picture_loaders(asked.job);
+    if (!asked.job.data.image_size.empty()) return planned_pictures(asked.job);
     return objective::loaders_of(stage_of(asked.job), asked.job.data, ids, run_length(asked.job.schedule));
   };
   callbacks.forward_step = objective::forward_step_of(stage, arguments.objective, ids);

@@ -2,7 +2,8 @@
 //
 // Model    from --model-config or --init-from-hf-path, by the name in its configuration (models/hub/model_hub.h), with
 //          its freeze() applied. It takes token ids and returns logits.
-// Data     the bytes of --data-path. A plan needs none: without it, batches have the same shapes and no values.
+// Data     the bytes of --data-path. A plan needs none: without it, batches have the same shapes and no values, with
+//          --image-size also pictures. Pictures of a run: picture_data.h.
 // Saved    a Hugging Face folder: config.json with every key of the model's configuration file, model.safetensors,
 //          the tokenizer's files of the folder that the weights came from.
 // Errors   ConfigError for a model that cannot take bytes, or fewer than --seq-length, and for a folder with a

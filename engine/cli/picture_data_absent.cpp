@@ -3,8 +3,14 @@
 
 namespace loom::cli {
 
-data::DataLoaders picture_loaders(const train::TrainSections&) {
-  config_error("--mm-data is for a program built with LOOM_IMAGES=ON, and this one is not; build it with that option");
+namespace {
+[[noreturn]] void refuse() {
+  config_error("pictures are for a program built with LOOM_IMAGES=ON, and this one is not; build it with that option");
 }
+}  // namespace
+
+data::DataLoaders picture_loaders(const train::TrainSections&) { refuse(); }
+data::DataLoaders planned_pictures(const train::TrainSections&) { refuse(); }
+std::filesystem::path picture_model_folder(const train::TrainSections&) { refuse(); }
 
 }  // namespace loom::cli

@@ -45,6 +45,9 @@ struct DataOptions : TokenDataOptions, InstructionDataOptions {
   std::vector<std::filesystem::path> data_path{};  // `shardloom train`: at least one
   // MindSpeed-MM's data.json: conversations with pictures (engine/multimodal). Then without data_path.
   std::optional<std::filesystem::path> mm_data{};
+  // Of a plan without data: the pictures of each sequence, one number or width and height, in pixels. Empty: text.
+  std::vector<std::int64_t> image_size{};
+  std::int64_t images_per_sample = 1;
   int seq_length = 128;             // tokens of a sequence
   double held_out_fraction = 0.05;  // of bytes: share of the data kept for evaluation, [0, 1); 0 = no evaluation
   bool bytes_as_tokens = false;     // text is read as bytes although the model has a tokenizer

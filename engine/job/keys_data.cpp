@@ -26,7 +26,15 @@ void add_data_keys(std::vector<Key>& table) {
           text<&Job::data, &Data::mm_data>(
               "--mm-data", "FILE", "Conversations with pictures: MindSpeed-MM's data.json, for Qwen-VL and InternVL")
               .is_common()
-              .by_content(),
+              .by_content()
+              .not_in_users_programs(),
+          numbers<&Job::data, &Data::image_size>("--image-size", 1,
+                                                 "Pictures in each sequence of the plan: a side, or width and height")
+              .not_in_train()
+              .not_in_users_programs(),
+          whole<&Job::data, &Data::images_per_sample>("--images-per-sample", 1, "How many of these")
+              .not_in_train()
+              .not_in_users_programs(),
           toggle<&Job::data, &Data::bytes_as_tokens>("--bytes-as-tokens",
                                                      "Train on bytes although the model's folder has a tokenizer"),
           whole<&Job::data, &Data::seq_length>("--seq-length", 1, "Tokens in a sequence").is_common().saved(),

@@ -1,0 +1,109 @@
+// Promise: from pictures and data.json to a Qwen2-VL that names what it has not seen: drawn pictures, training over two
+//          ranks, the saved folder, a resumed run, and a question about a picture; a wrong file is refused by name.
+// World:   the built programs, as docs/multimodal.md runs them.
+#include <cmath>
+#include <gmock/gmock.h>
+
+#include "tests/support/program.h"
+
+namespace loom::test {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+const std::string kExample = std::string(SHARDLOOM_SOURCE) + "/examples/qwen_vl_shapes/";
+const std::string kModel = kExample + "model";
+
+class Shapes : public ::testing::Test {
+ protected:
+  static constexpr int kPictures = 256;
+
+  Shapes() {
+    const Outcome drawn = folder_.run_command({MAKE_PICTURES, "drawn", std::to_string(kPictures + 4), kModel});
+    EXPECT_EQ(drawn.exit_code, 0) << drawn.err;
+    hide_last_pictures();
+  }
+
+  // Those that the model is asked about are not among those that it learns.
+  void hide_last_pictures() {
+    auto samples = nlohmann::ordered_json::parse(folder_.read("drawn/shapes.json"));
+    while (samples.size() > kPictures) {
+      questions_.insert(questions_.begin(), samples.back());
+      samples.erase(samples.size() - 1);
+    }
+    folder_.write("drawn/shapes.json", samples.dump());
+  }
+
+  Words train(const std::string& iterations, const Words& more = {}) const {
+    return Words{"train",
+                 "--model-config",
+                 kModel + "/config.json",
+                 "--mm-data",
+                 "drawn/data.json",
+                 "--use-torch-fsdp2",
+                 "--fsdp2-config-path",
+                 kExample + "fsdp2_config.yaml",
+                 "--nproc-per-node",
+                 "2",
+                 "--micro-batch-size",
+                 "8",
+                 "--lr",
+                 "3e-3",
+                 "--train-iters",
+                 iterations} +
+           more;
+  }
+
+  ProgramFolder folder_;
+  std::vector<nlohmann::ordered_json> questions_;
+};
+
+TEST_F(Shapes, AreNamedByAModelThatLearntOthers) {
+  const Outcome trained = folder_.run(train("220", {"--save", "named"}));
+  ASSERT_EQ(trained.exit_code, 0) << trained.err;
+  EXPECT_THAT(trained.out, HasSubstr("256 conversations with 256 pictures for train, 256 in an epoch"));
+  const auto lines = folder_.metrics("metrics.jsonl");
+  ASSERT_EQ(lines.size(), 220u);
+  EXPECT_NEAR(lines.front().at("loss"), std::log(264), 0.5);
+  for (const char* file : {"named/tokenizer.json", "named/preprocessor_config.json", "named/config.json"}) {
+    EXPECT_TRUE(std::filesystem::exists(folder_.path(file))) << file;
+  }
+  for (const auto& question : questions_) {
+    const std::string picture = question.at("images").at(0), answer = question.at("messages").at(1).at("content");
+    const Outcome said = folder_.run({"generate", "named", "--image", "drawn/" + picture, "--prompt", "What is it?"});
+    ASSERT_EQ(said.exit_code, 0) << said.err;
+    EXPECT_EQ(said.out, "What is it?" + answer + "\n") << picture;
+  }
+}
+
+TEST_F(Shapes, GoOnFromACheckpoint) {
+  const Outcome whole = folder_.run(train("6", {"--metrics-path", "whole.jsonl"}));
+  ASSERT_EQ(whole.exit_code, 0) << whole.err;
+  const Outcome first = folder_.run(train(
+      "6", {"--save", "checkpoints", "--save-interval", "3", "--exit-interval", "3", "--metrics-path", "first.jsonl"}));
+  ASSERT_EQ(first.exit_code, 0) << first.err;
+  const Outcome rest = folder_.run(train("6", {"--load", "checkpoints", "--metrics-path", "rest.jsonl"}));
+  ASSERT_EQ(rest.exit_code, 0) << rest.err;
+  const auto all = folder_.metrics("whole.jsonl"), last = folder_.metrics("rest.jsonl");
+  ASSERT_EQ(last.size(), 3u);
+  for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(last[i].at("loss"), all[i + 3].at("loss")) << i;
+}
+
+TEST_F(Shapes, AreRefusedWhereTheyDoNotFit) {
+  const auto refusal = [&](const Words& words) {
+    const Outcome outcome = folder_.run(words);
+    EXPECT_NE(outcome.exit_code, 0);
+    return outcome.err;
+  };
+  folder_.write("drawn/pictures/3.ppm", "no picture");
+  EXPECT_THAT(refusal(train("1")), HasSubstr("pictures/3.ppm"));
+  EXPECT_THAT(refusal({"train", "--model-config", std::string(SHARDLOOM_SOURCE) + "/configs/models/qwen2.5_7b.yaml",
+                       "--mm-data", "drawn/data.json"}),
+              AllOf(HasSubstr("--mm-data has pictures"), HasSubstr("qwen2, takes none")));
+  EXPECT_THAT(refusal(train("1", {"--data-path", "drawn/shapes.json"})),
+              HasSubstr("--data-path and --mm-data are both given"));
+}
+
+}  // namespace
+}  // namespace loom::test
