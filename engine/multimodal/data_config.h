@@ -106,6 +106,7 @@ struct DataJob {
 
 // `node` holds dataset_param and dataloader_param.
 DataConfig read_data_config(const config::Value& node, const DataJob& job);
+// A data.json, or a YAML file whose `data` is such a node (MindSpeed-MM's native configuration).
 DataConfig read_data_config_file(const std::filesystem::path& path, const DataJob& job);
 
 // --- the table

@@ -93,8 +93,9 @@ PicturePrompt picture_prompt(const fs::path& model_dir, const std::vector<fs::pa
         escaped((model_dir / "preprocessor_config.json").string()),
         3 * processor.temporal_patch_size * processor.patch_size * processor.patch_size, width);
   }
-  prompt.inputs = {{"pixel_values", Tensor::from(values, {std::ssize(values) / width, width})},
-                   {"image_grid_thw", models::to_value(grids)}};
+  const Tensor pixel_values = Tensor::host({std::ssize(values) / width, width}, DType::kF32, "pixel_values");
+  std::ranges::copy(values, pixel_values.data<float>());
+  prompt.inputs = {{"pixel_values", pixel_values}, {"image_grid_thw", models::to_value(grids)}};
   return prompt;
 }
 

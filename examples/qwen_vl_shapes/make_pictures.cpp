@@ -1,5 +1,7 @@
-// Draws pictures of squares, and writes what describes them: pictures/N.ppm, shapes.json (MLLM demo format) and data.json.
+// Draws pictures of coloured patterns, and writes what describes them: pictures/N.ppm, shapes.json (MLLM demo format) and data.json.
 //   make_pictures DIR COUNT MODEL_DIR
+#include <algorithm>
+#include <array>
 #include <charconv>
 #include <filesystem>
 #include <fmt/format.h>
@@ -7,35 +9,55 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "engine/core/error.h"
+#include "engine/core/rng.h"
 #include "engine/io/atomic_file.h"
-#include "examples/pretrain_vlm/captioned_shapes.h"
 
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t kSide = 56;
+constexpr std::int64_t kSide = 56;  // pixels
+constexpr std::int64_t kStripe = 7;
+constexpr double kNoise = 40;  // of 255
 constexpr std::uint64_t kSeed = 1;
 
-// The picture as a PPM file.
-std::string ppm(std::int64_t sample) {
-  std::vector<float> pixels(3 * kSide * kSide);
-  examples::draw(kSeed, sample, kSide, pixels);
+struct Colour {
+  const char* name;
+  std::array<double, 3> rgb;
+};
+constexpr std::array<Colour, 4> kColours{
+    {{"red", {220, 40, 40}}, {"green", {40, 200, 60}}, {"blue", {50, 70, 230}}, {"yellow", {230, 210, 40}}}};
+constexpr std::array<const char*, 4> kPatterns{"upright stripes", "level stripes", "squares", "plain ground"};
+
+// What the picture shows: a function of the sample alone.
+std::size_t subject(std::int64_t sample) {
+  const double draw = loom::uniform_at(loom::stream_key(kSeed, "subject"), static_cast<std::uint64_t>(sample));
+  return static_cast<std::size_t>(16 * draw);
+}
+
+bool is_coloured(std::size_t pattern, std::int64_t row, std::int64_t column) {
+  const bool upright = column / kStripe % 2 == 0, level = row / kStripe % 2 == 0;
+  return pattern == 0 ? upright : pattern == 1 ? level : pattern == 2 ? upright == level : true;
+}
+
+// As a PPM file.
+std::string picture(std::int64_t sample) {
+  const std::size_t what = subject(sample);
+  const std::uint64_t key = loom::stream_key(kSeed, "noise");
   std::string text = fmt::format("P6\n{} {}\n255\n", kSide, kSide);
-  for (std::int64_t i = 0; i < kSide * kSide; ++i) {
-    for (std::int64_t channel = 0; channel < 3; ++channel) {
-      const float value = pixels[static_cast<std::size_t>(channel * kSide * kSide + i)];
-      text += static_cast<char>(static_cast<unsigned char>(std::clamp(value, 0.0F, 1.0F) * 255 + 0.5F));
-    }
+  for (std::int64_t i = 0; i < 3 * kSide * kSide; ++i) {
+    const bool coloured = is_coloured(what / 4, i / 3 / kSide, i / 3 % kSide);
+    const double value = coloured ? kColours[what % 4].rgb[static_cast<std::size_t>(i % 3)] : 128;
+    const auto at = static_cast<std::uint64_t>(sample * 3 * kSide * kSide + i);
+    text += static_cast<char>(
+        static_cast<unsigned char>(std::clamp(value + kNoise * (loom::uniform_at(key, at) - 0.5), 0.0, 255.0)));
   }
   return text;
 }
 
 std::string answer(std::int64_t sample) {
-  std::string text = examples::caption_text(examples::caption_of_sample(kSeed, sample));
-  text.erase(text.find_last_not_of(' ') + 1);
-  return text;
+  const std::size_t what = subject(sample);
+  return fmt::format("{} {}", kColours[what % 4].name, kPatterns[what / 4]);
 }
 
 nlohmann::ordered_json data_json(const fs::path& folder, const fs::path& model) {
@@ -66,7 +88,7 @@ void write(const fs::path& folder, std::int64_t count, const fs::path& model) {
   auto samples = nlohmann::ordered_json::array();
   for (std::int64_t i = 0; i < count; ++i) {
     const std::string name = fmt::format("pictures/{}.ppm", i);
-    loom::io::write_text(folder / name, ppm(i));
+    loom::io::write_text(folder / name, picture(i));
     samples.push_back(
         {{"images", {name}},
          {"messages",

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "models/decoder/decoder.h"
+#include "models/hub/model_hub.h"
 
 namespace loom::models {
 namespace {
@@ -20,7 +21,10 @@ const std::map<std::string, std::int64_t> kParameters{{"quickstart.yaml", 5'939'
                                                       {"llama3.1_8b.yaml", 8'030'261'248},
                                                       {"mixtral_8x7b.yaml", 46'702'792'704},
                                                       {"qwen1.5_moe_a2.7b.yaml", 14'315'784'192},
-                                                      {"deepseek_v3.yaml", 671'026'404'352}};
+                                                      {"deepseek_v3.yaml", 671'026'404'352},
+                                                      {"qwen2_vl_7b.yaml", 8'291'375'616},
+                                                      {"qwen2.5_vl_7b.yaml", 8'292'166'656},
+                                                      {"qwen3_vl_8b.yaml", 8'767'123'696}};
 
 TEST(PublishedShapes, HaveThePublishedNumberOfParameters) {
   std::size_t found = 0;
@@ -28,7 +32,7 @@ TEST(PublishedShapes, HaveThePublishedNumberOfParameters) {
     const std::string name = entry.path().filename().string();
     const auto expected = kParameters.find(name);
     ASSERT_NE(expected, kParameters.end()) << name << " is not in this test's table";
-    EXPECT_EQ(build_decoder(load_decoder_config(entry.path()))->parameter_count(), expected->second) << name;
+    EXPECT_EQ(ModelHub::global().build(entry.path())->parameter_count(), expected->second) << name;
     ++found;
   }
   EXPECT_EQ(found, kParameters.size());
