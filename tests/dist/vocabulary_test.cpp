@@ -315,6 +315,35 @@ TEST(ASharedEmbedding, HasTheBitsOfTheWholeTable) {
   }
 }
 
+// The gradient of every row but the padding's; each id is met.
+TEST(ASharedEmbedding, GivesThePaddingNoGradient) {
+  const Doubles table = test::normals(kVocab * kHidden, 2);
+  const std::vector<std::int64_t> ids = targets_with(0);
+  for (const std::int64_t padding : {std::int64_t{0}, std::int64_t{5}, kVocab - 1}) {
+    Doubles gradient;
+    {
+      const test::OneRank rank;
+      const Tensor weight = test::leaf(table, {kVocab, kHidden});
+      autograd::backward(weighted_sum(ops::embedding(tensor_of(ids), weight)));
+      gradient = test::grad(weight);
+    }
+    const auto dropped = gradient.begin() + padding * kHidden;
+    ASSERT_NE(*dropped, 0);
+    std::fill_n(dropped, kHidden, 0);
+    for (const int ranks : kWorlds) {
+      for (const Cut cut : kCuts) {
+        test::run_dist(ranks, [&](const Channel& channel, comm::World&) {
+          const Part part = part_of(cut, channel.rank(), ranks);
+          const Tensor weight = test::leaf(table_rows(table, kHidden, part), {part.rows, kHidden});
+          const Tensor own = vocabulary_embedding(tensor_of(ids), weight, part.first, kVocab, padding);
+          autograd::backward(weighted_sum(all_reduce(own, channel, "embedding", Loss::kOfAll)));
+          EXPECT_EQ(test::grad(weight), without_padding(table_rows(gradient, kHidden, part))) << padding;
+        });
+      }
+    }
+  }
+}
+
 // --- Plans
 
 constexpr std::int64_t kTokens = 64, kElement = 4;  // fp32

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include "engine/nn/functional.h"
 #include "tests/tensor/tensors.h"
 
 namespace loom::nn {
@@ -44,6 +45,42 @@ TEST(Layers, EmbeddingPicksRowsAndItsTiedHeadScoresThem) {
   const Tensor rows = embedding(test::ids({2, 0}));
   EXPECT_THAT(values(rows), ElementsAre(5, 6, 1, 2));
   EXPECT_THAT(values(head(rows)), ElementsAre(17, 39, 61, 5, 11, 17));
+}
+
+// Id 1 is met twice, id 2 once.
+TEST(Layers, AnEmbeddingsPaddingGetsNoGradient) {
+  test::OneRank rank;
+  for (const KernelOptions& kernels : {KernelOptions::fast(), KernelOptions::pytorch()}) {
+    rank.context().slot<KernelOptions>() = kernels;
+    const auto gradient = [&](std::int64_t padding) {
+      Embedding embedding(4, 2, 0.02);
+      EXPECT_EQ(embedding.padding(), -1);
+      embedding.set_padding(padding);
+      EXPECT_EQ(embedding.padding(), padding);
+      put(embedding.weight, {1, 2, 3, 4, 5, 6, 7, 8});
+      embedding.weight.value.set_requires_grad(true);
+      const Tensor rows = embedding(test::ids({1, 2, 1}));
+      EXPECT_THAT(values(rows), ElementsAre(3, 4, 5, 6, 3, 4));  // its row is read as any other
+      autograd::backward(test::sum(ops::mul(rows, constant({1, 2, 3, 4, 5, 6}, {3, 2}))));
+      return test::grad(embedding.weight.value);
+    };
+    EXPECT_THAT(gradient(-1), ElementsAre(0, 0, 6, 8, 3, 4, 0, 0));
+    EXPECT_THAT(gradient(1), ElementsAre(0, 0, 0, 0, 3, 4, 0, 0));
+    EXPECT_THAT(gradient(2), ElementsAre(0, 0, 6, 8, 0, 0, 0, 0));
+    EXPECT_THAT(gradient(3), ElementsAre(0, 0, 6, 8, 3, 4, 0, 0));
+  }
+}
+
+TEST(Layers, AnEmbeddingsPaddingIsScoredByItsTiedHeadAsOthers) {
+  test::OneRank rank;
+  Embedding embedding(2, 2, 0.02);
+  embedding.set_padding(0);
+  put(embedding.weight, {1, 2, 3, 4});
+  embedding.weight.value.set_requires_grad(true);
+  TiedLinear head(embedding.weight);
+  autograd::backward(test::sum(head(embedding(test::ids({0})))));
+  // The head's gradient is the hidden row (1, 2) for every id; the embedding's (4, 6) of id 0 is dropped.
+  EXPECT_THAT(test::grad(embedding.weight.value), ElementsAre(1, 2, 1, 2));
 }
 
 TEST(Layers, DropoutDropsWhileTheModuleTrains) {

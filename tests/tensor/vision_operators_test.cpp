@@ -1,5 +1,5 @@
-// Promise: the operators of vision towers move elements where torch's conv2d, InternVL's pixel_shuffle and
-//          masked_scatter have them; what does not fit is an error with both numbers; a dry run has the accounts of a
+// Promise: the operators of vision towers move elements where torch's conv2d, InternVL's pixel_shuffle, an order of rows
+//          and masked_scatter have them; what does not fit is an error with both numbers; a dry run has the accounts of a
 //          real one.
 #include <gmock/gmock.h>
 
@@ -73,6 +73,29 @@ TEST_F(VisionOperators, PixelShuffleIsTheModelsTwoPermutations) {
   EXPECT_EQ(test::values(ops::pixel_shuffle(x, 2)), test::values(steps));
 }
 
+TEST_F(VisionOperators, RowsComeInTheGivenOrderInGroups) {
+  EXPECT_THAT(test::values(ops::reorder_rows(counting({3, 2}), {2, 0, 1})), ElementsAre(4, 5, 0, 1, 2, 3));
+  const Tensor grouped = ops::reorder_rows(counting({6, 1, 2}), {1, 2, 0}, 2);
+  EXPECT_EQ(grouped.shape(), (Shape{6, 1, 2}));
+  EXPECT_THAT(test::values(grouped), ElementsAre(4, 5, 6, 7, 8, 9, 10, 11, 0, 1, 2, 3));
+  for (const DType dtype : {DType::kBF16, DType::kF16, DType::kF64}) {
+    EXPECT_THAT(test::values(ops::reorder_rows(counting({4}, dtype), {1, 0}, 2)), ElementsAre(2, 3, 0, 1))
+        << name(dtype);
+  }
+}
+
+TEST_F(VisionOperators, TheInverseOrderPutsRowsBack) {
+  const Tensor x = counting({8, 3});
+  EXPECT_EQ(test::values(ops::reorder_rows(ops::reorder_rows(x, {2, 0, 3, 1}, 2), {1, 3, 0, 2}, 2)), test::values(x));
+}
+
+TEST_F(VisionOperators, AReorderedRowsGradientIsItsOwn) {
+  const Tensor x = test::leaf({1, 2, 3, 4, 5, 6}, {6, 1});
+  const Tensor y = ops::reorder_rows(x, {2, 0, 1}, 2);
+  autograd::backward(test::sum(ops::mul(y, test::constant({10, 20, 30, 40, 50, 60}, {6, 1}))));
+  EXPECT_THAT(test::grad(x), ElementsAre(30, 40, 50, 60, 10, 20));
+}
+
 TEST_F(VisionOperators, ATokenStandsBeforeEverySequenceAndASliceTakesItAway) {
   const Tensor x = counting({2, 2, 2});
   const Tensor y = ops::prepend_token(test::constant({-1, -2}, {1, 1, 2}, DType::kF32), x);
@@ -125,6 +148,17 @@ TEST_F(VisionOperators, ShapesThatDoNotFitAreErrorsThatNameTheOperator) {
         ops::pixel_shuffle(fp32({1, 4, 3, 2}), 2);
       },
       "pixel_shuffle: [1, 4, 3, 2] by a factor of 2; dims 1 and 2 of 4 need to be multiples of it");
+  const auto refused_order = [&](const Shape& shape, const std::vector<std::int64_t>& order, std::int64_t group) {
+    expect([&] { ops::reorder_rows(fp32(shape), order, group); },
+           fmt::format("reorder_rows: {} in {} groups of {} rows; the order is a permutation of all groups",
+                       to_string(shape), order.size(), group));
+  };
+  refused_order({4, 2}, {0, 1, 2}, 1);  // a group is missing
+  refused_order({4, 2}, {0, 1, 1}, 2);
+  refused_order({4, 2}, {0, 0}, 2);
+  refused_order({4, 2}, {0, 2}, 2);
+  refused_order({4, 2}, {-1, 0}, 2);
+  refused_order({5, 2}, {1, 0}, 2);
   expect(
       [] {
         ops::slice_sequence(fp32({1, 4, 2}), 2, 3);
@@ -149,12 +183,14 @@ TEST_F(VisionOperators, CostTheBytesTheyMove) {
   ops::pixel_shuffle(fp32({1, 2, 4, 2}), 2);
   ops::unfold_patches(fp32({1, 2, 4, 2}), 2, 2);
   ops::masked_scatter(fp32({1, 4, 2}), test::ids({1, 2, 3, 4}), 1, fp32({1, 2}));
+  ops::reorder_rows(fp32({8, 2}), {1, 0}, 4);
   std::vector<std::string> costs;
   for (const test::Issued& entry : test::issued(recorder.recording())) {
     if (entry.name == "fill") continue;
     costs.push_back(fmt::format("{} {} {}", entry.name, entry.cost.read_bytes, entry.cost.written_bytes));
   }
-  EXPECT_THAT(costs, ElementsAre("pixel_shuffle 64 64", "unfold_patches 64 64", "masked_scatter 72 32"));
+  EXPECT_THAT(costs,
+              ElementsAre("pixel_shuffle 64 64", "unfold_patches 64 64", "masked_scatter 72 32", "reorder_rows 64 64"));
 }
 
 TEST(VisionDryRun, HasTheAccountsOfARealRun) {
@@ -166,6 +202,7 @@ TEST(VisionDryRun, HasTheAccountsOfARealRun) {
     const Tensor text = Tensor::zeros({2, 1, 192}, DType::kF32).set_requires_grad(true);
     Tensor h = ops::prepend_token(token, ops::unfold_patches(pixels, 4, 4));
     h = ops::reshape(ops::slice_sequence(h, 1, 4), {2, 2, 2, 48});
+    h = ops::reorder_rows(h, {1, 0});
     const Tensor ids = Tensor::zeros({2, 1}, DType::kI64);  // in a dry run nobody counts them
     h = ops::masked_scatter(text, ids, dry ? 1 : 0, ops::reshape(ops::pixel_shuffle(h, 2), {1, 2, 192}));
     found.push_back(rank.stats());
