@@ -97,7 +97,7 @@ Tensor rows_of_positions(const Tensor& positions, std::int64_t begin, std::int64
   const Shape& s = positions.shape();
   if (s.ndim() == 2) return positions.rows(begin, rows);
   const Shape kept{s[0], rows, s[2]};
-  if (positions.raw() == nullptr) return Tensor::meta(kept, positions.dtype());
+  if (positions.raw() == nullptr) return Tensor::empty(kept, positions.dtype());
   const Tensor part = Tensor::host(kept, DType::kI32, "position ids");
   for (std::int64_t axis = 0; axis < s[0]; ++axis) {
     std::copy_n(positions.data<std::int32_t>() + (axis * s[1] + begin) * s[2], rows * s[2],

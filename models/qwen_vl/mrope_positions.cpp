@@ -186,7 +186,8 @@ MropePositions mrope_positions(const Tensor& input_ids, const Tensor& attention_
               "second_per_grid_ts has {} numbers for {} videos; one each is needed", inputs.second_per_grid.size(),
               inputs.videos.size());
   if (input_ids.raw() == nullptr || s.numel() == 0) {
-    return {Tensor::meta({3, s[0], s[1]}, DType::kI32), std::vector<std::int64_t>(static_cast<std::size_t>(s[0]), 0)};
+    return {Tensor::empty({3, s[0], s[1]}, DType::kI32, device::MemCategory::kActivation, "position ids"),
+            std::vector<std::int64_t>(static_cast<std::size_t>(s[0]), 0)};
   }
   return Walk(input_ids, attention_mask, inputs, config).run();
 }
