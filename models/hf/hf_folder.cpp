@@ -19,7 +19,7 @@
 #include "models/hf/fill_box.h"
 #include "models/hf/folder_files.h"
 #include "models/lora/lora.h"
-#include "models/qwen_vl/qwen_vl_config.h"
+#include "models/qwen_vl/stored_names.h"
 
 namespace loom::models {
 namespace {
@@ -195,22 +195,13 @@ void fill_local(const nn::LocalTensor& local, const std::vector<Source>& sources
   }
 }
 
-// Qwen2-VL's files have the names of transformers before 4.52.
-std::string qwen_vl_spelling(std::string_view path) {
-  for (const auto& [ours, published] : {std::pair<std::string_view, std::string_view>{"model.visual.", "visual."},
-                                        {"model.language_model.", "model."}}) {
-    if (path.starts_with(ours)) return std::string(published).append(path.substr(ours.size()));
-  }
-  return std::string(path);
-}
-
 // The published names of the config.json's family, which stores one tensor per expert.
 using Naming = std::string (*)(std::string_view path);
 Naming published_naming(std::string_view config_json) {
   const auto config = nlohmann::json::parse(config_json);
   const std::string type = config.value("model_type", "");
   if (type == model_type(DecoderFamily::kMixtral)) return mixtral_spelling;
-  if (type == model_type(QwenVlVersion::k2) || type == model_type(QwenVlVersion::k2_5)) return qwen_vl_spelling;
+  if (has_published_qwen_vl_names(type)) return published_qwen_vl_name;
   return [](std::string_view path) { return std::string(path); };
 }
 

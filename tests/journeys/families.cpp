@@ -79,11 +79,59 @@ Family internvl() {
       .files = {},
       .merged_tolerance = 2e-3,
       .refused = {
-          {"generate", "internvl"},
           {"to mcore and back", "internvl"},
           {"sft",
            "--stage and --is-instruction-dataset are for samples for fine-tuning, and this program trains on images with captions"},
           {"dpo", "--stage and --is-instruction-dataset are for samples for fine-tuning"}}};
+}
+
+// Pictures of one colour each, and data.json about them, in the journey's folder.
+std::map<std::string, std::string> conversations() {
+  std::map<std::string, std::string> files;
+  nlohmann::ordered_json samples = nlohmann::ordered_json::array();
+  for (int i = 0; i < 16; ++i) {
+    const std::string name = fmt::format("pictures/{}.ppm", i);
+    std::string& picture = files[name] = "P6\n56 56\n255\n";
+    for (int pixel = 0; pixel < 56 * 56; ++pixel) {
+      for (int channel = 0; channel < 3; ++channel) picture += static_cast<char>((i >> channel & 1) == 1 ? 120 : 10);
+    }
+    const auto turn = [](const char* role, const std::string& content) {
+      return nlohmann::ordered_json{{"role", role}, {"content", content}};
+    };
+    nlohmann::ordered_json sample;
+    sample["images"] = nlohmann::ordered_json::array({name});
+    sample["messages"] = nlohmann::ordered_json::array(
+        {turn("user", "<image>What is it?"), turn("assistant", fmt::format("colour {:02}", i))});
+    samples.push_back(sample);
+  }
+  files["conversations.json"] = samples.dump();
+  files["data.json"] = fmt::format(
+      R"({{"dataset_param": {{"dataset_type": "huggingface",
+  "basic_parameters": {{"template": "qwen2vl", "dataset_dir": ".", "dataset": "conversations.json", "val_rate": 0.25}},
+  "preprocess_parameters": {{"model_name_or_path": "{}", "image_max_pixels": 12544, "image_min_pixels": 0}},
+  "attr": {{"images": "images", "messages": "messages", "role_tag": "role", "content_tag": "content",
+    "user_tag": "user", "assistant_tag": "assistant"}}}},
+ "dataloader_param": {{"dataloader_mode": "sampler", "sampler_type": "BaseRandomBatchSampler", "shuffle": true,
+  "drop_last": true, "collate_param": {{"model_name": "qwen2vl"}}}}}})",
+      kSource + "/examples/qwen_vl_shapes/model");
+  return files;
+}
+
+Family qwen2_vl() {
+  const std::string example = kSource + "/examples/qwen_vl_shapes/";
+  Family family{.name = "qwen2_vl",
+                .program = SHARDLOOM_PROGRAM,
+                .command = {"train"},
+                .shape = {"--model-config", example + "model/config.json"},
+                .weights = {"--init-from-hf-path"},
+                .data = {"--mm-data", "data.json", "--fsdp2-config-path", example + "fsdp2_config.yaml"},
+                .lora_targets = {"q_proj", "v_proj"},
+                .texts = false,
+                .files = conversations(),
+                .refused = {{"to mcore and back", "qwen2_vl"},
+                            {"sft", "--stage is not for --mm-data, whose file describes the data"},
+                            {"dpo", "--stage is not for --mm-data, whose file describes the data"}}};
+  return family;
 }
 
 // A user's own architecture in a user's own program (docs/your-own-model.md).
@@ -129,6 +177,9 @@ const std::vector<Family>& families() {
              false),
       gpt2(),
       internvl(),
+#ifdef SHARDLOOM_IMAGES
+      qwen2_vl(),
+#endif
       own_program(),
   };
   return all;

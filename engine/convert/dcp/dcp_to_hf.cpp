@@ -19,12 +19,24 @@
 #include "models/decoder/expert_weights.h"
 #include "models/hf/folder_files.h"
 #include "models/lora/adapter_folder.h"
+#include "models/qwen_vl/stored_names.h"
 
 namespace loom::checkpoint {
 namespace {
 
 bool is_equal(const SourceTensor& a, const SourceTensor& b) {
   return a.dtype == b.dtype && a.shape == b.shape && compare(a, b).elements == 0;
+}
+
+// Whether the folder's names are those of published Qwen-VL folders.
+bool is_qwen_vl(const Assets& assets) {
+  return assets.names() ? models::are_published_qwen_vl_names(*assets.names())
+                        : models::has_published_qwen_vl_names(assets.model_type());
+}
+
+// The path in a model of the tensor with this name in a folder.
+std::string path_of(const std::string& hf_name, bool is_qwen_vl) {
+  return is_qwen_vl ? models::qwen_vl_path(hf_name) : models::qwen_spelling(hf_name);
 }
 
 using Tie = std::pair<std::string, std::string>;  // target, source
@@ -49,7 +61,7 @@ std::optional<Tie> embedding_tie(const DcpToHf& options, const Assets& assets, c
   };
   for (const SourceTensor& tensor : model.tensors()) look(tensor.name);
   if (assets.names()) {
-    for (const std::string& name : *assets.names()) look(options.names.to_dcp(name));
+    for (const std::string& name : *assets.names()) look(options.names.to_dcp(path_of(name, is_qwen_vl(assets))));
   }
   if (heads.size() != 1 || embeddings.size() != 1) return std::nullopt;
   return Tie(*heads.begin(), *embeddings.begin());
@@ -63,6 +75,7 @@ class Export {
         assets_(assets),
         model_(model),
         checkpoint_(std::move(checkpoint)),
+        is_qwen_vl_(is_qwen_vl(assets)),
         ties_(ties_of(options)),
         fused_(options.fused_linear_names) {
     const auto tie = embedding_tie(options, assets, model);
@@ -95,7 +108,7 @@ class Export {
   // --- the assets say which names there are
 
   void add_wanted(const std::string& hf_name) {
-    const std::string name = options_.names.to_dcp(models::qwen_spelling(hf_name));
+    const std::string name = options_.names.to_dcp(path_of(hf_name, is_qwen_vl_));
     if (const SourceTensor* tensor = model_.find(name)) return add(*tensor, hf_name);
     for (const auto& [target, source] : ties_) {
       if (name != target && name != source) continue;
@@ -129,7 +142,8 @@ class Export {
   void check_unused(const SourceTensor& tensor) {
     if (used_.contains(tensor.name)) return;
     if (untied_ && (tensor.name == untied_->first || tensor.name == untied_->second)) {
-      return add(tensor, options_.names.to_hf(tensor.name).value_or(options_.names.hf_prefix + tensor.name));
+      const std::string hf_name = options_.names.to_hf(tensor.name).value_or(options_.names.hf_prefix + tensor.name);
+      return add(tensor, is_qwen_vl_ ? models::published_qwen_vl_name(hf_name) : hf_name);
     }
     for (const auto& [target, source] : ties_) {
       if (tensor.name != target && tensor.name != source) continue;
@@ -144,7 +158,7 @@ class Export {
   void add_unnamed(const SourceTensor& tensor) {
     if (is_second_name(tensor)) return;
     const auto hf_name = options_.names.to_hf(tensor.name);
-    if (hf_name) return add(tensor, *hf_name);
+    if (hf_name) return add(tensor, is_qwen_vl_ ? models::published_qwen_vl_name(*hf_name) : *hf_name);
     if (!options_.names.hf_prefix.empty()) {
       config_error(
           "--hf-prefix {} without --dcp-prefix: which names had it is not known; give --model-assets-dir a folder with "
@@ -210,6 +224,7 @@ class Export {
   const Assets& assets_;
   const TensorList& model_;
   const std::string checkpoint_;
+  const bool is_qwen_vl_;  // in the names of published folders
   std::vector<Tie> ties_;
   std::optional<Tie> untied_;  // the two have different values
   FusedNames fused_;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "models/decoder/expert_weights.h"
+#include "models/qwen_vl/stored_names.h"
 
 namespace loom::checkpoint {
 namespace {
@@ -60,7 +61,10 @@ FusedExperts fused_experts(const TensorList& list) {
 
 TensorList with_qwen_spelling(const TensorList& list) {
   std::vector<SourceTensor> tensors = list.tensors();
-  for (SourceTensor& tensor : tensors) tensor.name = models::qwen_spelling(tensor.name);
+  const bool is_qwen_vl = models::are_published_qwen_vl_names(list.names());
+  for (SourceTensor& tensor : tensors) {
+    tensor.name = is_qwen_vl ? models::qwen_vl_path(tensor.name) : models::qwen_spelling(tensor.name);
+  }
   return TensorList(std::move(tensors));
 }
 

@@ -14,7 +14,8 @@
 
 namespace loom::checkpoint {
 
-// `list`, with Mixtral's published names replaced by the names of Qwen's families, the only ones the converters know.
+// `list`, with Mixtral's published names replaced by the names of Qwen's families, and Qwen2-VL's by the paths of its
+// model: the only ones the converters know.
 TensorList with_qwen_spelling(const TensorList& list);
 
 // `list`, with a tensor of all experts split if `like` names them one by one (models/decoder/expert_weights.h).
