@@ -15,6 +15,7 @@
 #include "engine/io/atomic_file.h"
 #include "engine/io/output_plan.h"
 #include "models/lora/adapter_folder.h"
+#include "models/qwen_vl/stored_names.h"
 
 namespace loom::checkpoint {
 namespace {
@@ -94,6 +95,7 @@ class Merge {
         assets_(options.base, "--base"),
         weights_(options.base),
         base_(tensors_of(weights_)),
+        is_qwen_vl_(models::are_published_qwen_vl_names(base_.names())),
         adapter_(options.adapter) {
     check_orientation();
     for (const SourceTensor& tensor : base_.tensors()) {
@@ -149,7 +151,7 @@ class Merge {
       if (tensor.name.ends_with("embed_tokens.weight") || tensor.name.ends_with("wte.weight")) embedding = tensor.name;
     }
     const bool touched = std::ranges::any_of(adapter_.tensors(), [&](const auto& entry) {
-      const std::string& path = entry.first;
+      const std::string path = in_base(entry.first);
       return path.find("lm_head.") != std::string::npos || path == embedding || without_first(path) == embedding;
     });
     if (!touched) return;
@@ -159,8 +161,14 @@ class Merge {
     file_of_["lm_head.weight"] = file_of_.at(embedding);
   }
 
+  // The name that the base has for a path of the model.
+  std::string in_base(const std::string& path) const {
+    return is_qwen_vl_ ? models::published_qwen_vl_name(path) : path;
+  }
+
   // The tensor that a path of the adapter means.
-  Item& item_of(const std::string& path) {
+  Item& item_of(const std::string& adapted) {
+    const std::string path = in_base(adapted);
     auto found = items_.find(path);
     if (found == items_.end()) found = items_.find(std::string(without_first(path)));
     if (found != items_.end()) return found->second;
@@ -268,6 +276,7 @@ class Merge {
   const Assets assets_;
   const io::HfWeights weights_;
   const TensorList base_;
+  const bool is_qwen_vl_;  // in the names of published folders
   const models::AdapterFolder adapter_;
   std::map<std::string, Item> items_;  // by name in the base
   std::map<std::string, std::string> file_of_;
