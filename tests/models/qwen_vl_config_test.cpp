@@ -1,5 +1,5 @@
-// Promise: the shapes of Qwen2-VL, Qwen2.5-VL and Qwen3-VL are read from config.json, old or new, or YAML completely and
-//          correctly, or refused with file, section, key and value; what is written is read back equal.
+// Promise: the shapes of Qwen2-VL, Qwen2.5-VL and Qwen3-VL are read from config.json, old or new, or YAML completely
+//          and correctly, or refused with file, section, key and value; what is written is read back equal.
 #include "models/qwen_vl/qwen_vl_config.h"
 
 #include <fmt/format.h>

@@ -1,6 +1,6 @@
 // Promise: Qwen-VL's tree has transformers' paths, shapes and class names; checkpoints of either spelling load, and the
-//          published one is written; pictures reach the decoder and gradients the tower; a frozen tower records nothing;
-//          windows, squares of patches and a cache do what they should; calls that do not agree are refused.
+//          published one is written; pictures reach the decoder and gradients the tower; a frozen tower records
+//          nothing; windows, squares of patches and a cache do what they should; calls that do not agree are refused.
 #include "models/qwen_vl/qwen_vl.h"
 
 #include <algorithm>

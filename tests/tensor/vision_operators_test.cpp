@@ -1,6 +1,6 @@
-// Promise: the operators of vision towers move elements where torch's conv2d, InternVL's pixel_shuffle, an order of rows
-//          and masked_scatter have them; what does not fit is an error with both numbers; a dry run has the accounts of a
-//          real one.
+// Promise: the operators of vision towers move elements where torch's conv2d, InternVL's pixel_shuffle, an order of
+//          rows and masked_scatter have them; what does not fit is an error with both numbers; a dry run has the
+//          accounts of a real one.
 #include <gmock/gmock.h>
 
 #include "engine/core/error.h"
