@@ -72,6 +72,7 @@ void KvCache::reserve(std::int64_t tokens) {
 void KvCache::truncate(std::int64_t row, std::int64_t new_length) {
   require(new_length >= 0 && new_length <= length(row), "row {} of {} tokens cut to {}", row, length(row), new_length);
   lengths_.data<std::int64_t>()[row] = new_length;
+  if (new_length == 0) offsets_.data<std::int64_t>()[row] = 0;
 }
 
 void KvCache::select_rows(std::span<const std::int64_t> rows) {

@@ -88,8 +88,9 @@ void check_position_ids(const Tensor& position_ids, const Tensor& hidden, const 
   const Shape expected{hidden.shape()[0], hidden.shape()[1]}, by_axes{3, expected[0], expected[1]};
   const bool fits =
       position_ids.shape() == expected || (!scaling.mrope_section.empty() && position_ids.shape() == by_axes);
-  check_model(position_ids.dtype() == DType::kI32 && fits, "position_ids is {} {}; int32 {} is needed",
-              name(position_ids.dtype()), to_string(position_ids.shape()), to_string(expected));
+  check_model(position_ids.dtype() == DType::kI32 && fits, "position_ids is {} {}; int32 {} is needed{}",
+              name(position_ids.dtype()), to_string(position_ids.shape()), to_string(expected),
+              scaling.mrope_section.empty() ? "" : ", or " + to_string(by_axes));
 }
 
 }  // namespace

@@ -148,9 +148,9 @@ class Walk {
 
   std::int64_t time_of(std::int64_t frame, bool is_video, std::size_t number) const {
     if (config_.version != QwenVlVersion::k2_5 || !is_video) return frame;
-    const double seconds = inputs_.second_per_grid.empty() ? 1 : inputs_.second_per_grid.at(number);
-    return static_cast<std::int64_t>(
-        std::floor(static_cast<double>(frame) * seconds * static_cast<double>(config_.vision.tokens_per_second)));
+    const float seconds = inputs_.second_per_grid.empty() ? 1 : inputs_.second_per_grid.at(number);
+    const float second = static_cast<float>(frame) * seconds;  // rounded, as a tensor's
+    return static_cast<std::int64_t>(std::floor(second * static_cast<float>(config_.vision.tokens_per_second)));
   }
 
   void put(std::int64_t at, const VisionGrid& place) {
@@ -185,6 +185,8 @@ MropePositions mrope_positions(const Tensor& input_ids, const Tensor& attention_
   check_model(inputs.second_per_grid.empty() || inputs.second_per_grid.size() == inputs.videos.size(),
               "second_per_grid_ts has {} numbers for {} videos; one each is needed", inputs.second_per_grid.size(),
               inputs.videos.size());
+  check_grids(inputs.images, config.vision.spatial_merge_size);
+  check_grids(inputs.videos, config.vision.spatial_merge_size);
   if (input_ids.raw() == nullptr || s.numel() == 0) {
     return {Tensor::empty({3, s[0], s[1]}, DType::kI32, device::MemCategory::kActivation, "position ids"),
             std::vector<std::int64_t>(static_cast<std::size_t>(s[0]), 0)};

@@ -23,7 +23,7 @@ namespace loom::models {
 struct VisionInputs {
   std::vector<VisionGrid> images;
   std::vector<VisionGrid> videos;
-  std::vector<double> second_per_grid{};  // of each video; empty: 1
+  std::vector<float> second_per_grid{};  // of each video; empty: 1
 };
 
 struct MropePositions {

@@ -49,10 +49,31 @@ struct Kind {
 constexpr std::array<Kind, 2> kKinds{{{"pixel_values", "image_grid_thw", &QwenVlConfig::image_token_id},
                                       {"pixel_values_videos", "video_grid_thw", &QwenVlConfig::video_token_id}}};
 
-std::vector<double> seconds_of(const Value& second_per_grid) {
+std::vector<float> seconds_of(const Value& second_per_grid) {
   if (second_per_grid.is_none() || second_per_grid.tensor().raw() == nullptr) return {};
-  const std::vector<float> seconds = second_per_grid.tensor().to_vector<float>();
-  return {seconds.begin(), seconds.end()};
+  return second_per_grid.tensor().to_vector<float>();
+}
+
+// Pixels and grids come together.
+void check_pairs(const Args& args, std::string_view model) {
+  for (const Kind& kind : kKinds) {
+    const bool pixels = !args.find(kind.pixels).is_none(), grid = !args.find(kind.grid).is_none();
+    if (pixels == grid) continue;
+    config_error("{} was called with {} and without {}; give both", model, pixels ? kind.pixels : kind.grid,
+                 pixels ? kind.grid : kind.pixels);
+  }
+}
+
+// 0 only behind the tokens of a row.
+void check_mask(const Value& mask) {
+  if (mask.is_none() || mask.tensor().raw() == nullptr) return;
+  const Tensor& given = mask.tensor();
+  const std::int64_t length = given.shape()[-1];
+  const std::vector<std::int32_t> values = given.to_vector<std::int32_t>();
+  for (std::int64_t i = 0; i < given.numel(); ++i) {
+    if (i % length == 0 || values[static_cast<std::size_t>(i)] <= values[static_cast<std::size_t>(i) - 1]) continue;
+    config_error("attention_mask is 1 behind 0 in row {}; padding goes behind the tokens of a row", i / length);
+  }
 }
 
 VisionInputs vision_inputs(const Args& args) {
@@ -92,12 +113,8 @@ class Model final : public NamedModule {
   Tensor join(const Kind& kind, const Args& args, const Tensor& embeddings, std::vector<Tensor>& deepstack) {
     const Tensor& input_ids = args.tensor(0);
     const Value &pixels = args.find(kind.pixels), &grid = args.find(kind.grid);
-    if (pixels.is_none() != grid.is_none()) {
-      config_error("{} was called with {} and without {}; give both", type_name(),
-                   pixels.is_none() ? kind.grid : kind.pixels, pixels.is_none() ? kind.pixels : kind.grid);
-    }
     if (pixels.is_none()) {
-      check_is_text(kind, input_ids);
+      if (!goes_on(args)) check_is_text(kind, input_ids);
       return embeddings;
     }
     const Value features = visual_(pixels, to_value(grids_of(grid)));
@@ -111,6 +128,15 @@ class Model final : public NamedModule {
       deepstack[i] = put(deepstack[i], features.list()[i + 1].tensor());
     }
     return put(embeddings, features.list().front().tensor());
+  }
+
+  // Whether rows have tokens in the cache: a generated one may have the id of a picture's, and is text.
+  static bool goes_on(const Args& args) {
+    const Value& cache = args.find(kPastKeyValues);
+    if (cache.is_none()) return false;
+    const Tensor& lengths = cache["lengths"];
+    return std::any_of(lengths.data<std::int64_t>(), lengths.data<std::int64_t>() + lengths.numel(),
+                       [](std::int64_t length) { return length > 0; });
   }
 
   void check_is_text(const Kind& kind, const Tensor& input_ids) const {
@@ -161,6 +187,8 @@ class ForConditionalGeneration final : public QwenVl {
 
   // Padding is behind a row's tokens, which do not see it: the language model needs no mask.
   Value forward_inputs(const Args& args) override {
+    check_pairs(args, type_name());
+    check_mask(args.find("attention_mask"));
     Args inner{args.positional, {}};
     for (const auto& [name, value] : args.named) {
       if (name != "attention_mask" && name != "second_per_grid_ts") inner.named.emplace_back(name, value);
@@ -184,12 +212,18 @@ class ForConditionalGeneration final : public QwenVl {
       inner.positional.pop_back();
     }
     const KeptLogits kept(args, args.tensor(0).shape(), config_.text);
-    if (has_pictures(inner) && inner.find("position_ids").is_none()) {
-      MropePositions found = positions(args);
-      begin_behind(args.find(kPastKeyValues), found);
+    check_pairs(inner, type_name());
+    if (!has_pictures(inner)) return lm_head_(kept.of(model_.call(std::move(inner))));
+    check_is_first(args.find(kPastKeyValues));
+    MropePositions found;
+    if (inner.find("position_ids").is_none()) {
+      found = positions(inner);
       inner.named.emplace_back("position_ids", found.ids);
     }
-    return lm_head_(kept.of(model_.call(std::move(inner))));
+    const Value hidden = model_.call(std::move(inner));
+    auto* offsets = args.find(kPastKeyValues)["offsets"].tensor().data<std::int64_t>();
+    std::ranges::copy(found.deltas, offsets);  // the next tokens follow at this distance
+    return lm_head_(kept.of(hidden));
   }
 
  private:
@@ -202,18 +236,16 @@ class ForConditionalGeneration final : public QwenVl {
     return mrope_positions(args.tensor(0), mask.is_none() ? Tensor() : mask.tensor(), vision_inputs(args), config_);
   }
 
-  // Pictures come with the first tokens of a row; the next ones follow at their distance.
-  void begin_behind(const Value& cache, const MropePositions& found) const {
-    const auto* lengths = cache["lengths"].tensor().data<std::int64_t>();
-    auto* offsets = cache["offsets"].tensor().data<std::int64_t>();
-    for (std::size_t row = 0; row < found.deltas.size(); ++row) {
-      if (lengths[row] != 0) {
-        config_error(
-            "{} was called with pictures for row {}, which has {} tokens in past_key_values; give pictures with "
-            "the first tokens of a row",
-            type_name(), row, lengths[row]);
-      }
-      offsets[row] = found.deltas[row];
+  // Pictures come with the first tokens of a row.
+  void check_is_first(const Value& cache) const {
+    const Tensor& lengths = cache["lengths"];
+    for (std::int64_t row = 0; row < lengths.numel(); ++row) {
+      const std::int64_t length = lengths.data<std::int64_t>()[row];
+      if (length == 0) continue;
+      config_error(
+          "{} was called with pictures for row {}, which has {} tokens in past_key_values; give pictures with the first "
+          "tokens of a row",
+          type_name(), row, length);
     }
   }
 

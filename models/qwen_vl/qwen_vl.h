@@ -15,7 +15,8 @@
 // Paths    model.visual (qwen_vl_vision.h), model.language_model.{embed_tokens, layers.N, norm, rotary_emb}, lm_head.
 // Aliases  as in published weights and YAML files: visual, model.{embed_tokens, layers, norm}; MindSpeed-MM's
 //          image_encoder.encoder, image_encoder.projector, text_decoder.{embedding, decoder.layers, output_layer}.
-// Towers   visual (vision_tower, image_encoder), merger (multi_modal_projector), language_model (with lm_head).
+// Towers   vision_tower (the patches and blocks of visual), multi_modal_projector (its mergers), language_model (with
+//          lm_head).
 // Classes  Qwen2VLForConditionalGeneration, Qwen2VLModel, ...; the towers' classes.
 // Errors   ConfigError where pictures, grids and image tokens do not agree, with both numbers.
 // Source   transformers' Qwen2VLForConditionalGeneration, Qwen2_5_VLForConditionalGeneration,

@@ -91,6 +91,7 @@ void read_version_keys(const ConfigReader& reader, QwenVisionConfig& config) {
     config.out_hidden_size = reader.count("hidden_size", config.out_hidden_size);
     const double inner = static_cast<double>(config.hidden_size) * reader.positive("mlp_ratio", 4);
     config.intermediate_size = static_cast<std::int64_t>(std::min(inner, 1e9));
+    if (config.intermediate_size < 1) reader.reject("mlp_ratio", "of embed_dim {} it makes no MLP", config.hidden_size);
     return;
   }
   config.hidden_size = reader.count("hidden_size", config.hidden_size);
@@ -124,6 +125,7 @@ void check_vision(const ConfigReader& reader, const QwenVisionConfig& config) {
   const std::string of_hidden = fmt::format("{} of the tower", config.hidden_size);
   check_weight(reader, "intermediate_size", config.intermediate_size, config.hidden_size, of_hidden);
   check_weight(reader, "patch_size", config.patch_values(), config.hidden_size, of_hidden);
+  check_weight(reader, "num_position_embeddings", config.num_position_embeddings, config.hidden_size, of_hidden);
   check_weight(reader, "spatial_merge_size", config.merged() * config.hidden_size,
                std::max(config.merged() * config.hidden_size, config.out_hidden_size), of_hidden);
 }
@@ -176,7 +178,8 @@ Json vision_json(const QwenVisionConfig& config) {
     json["embed_dim"] = config.hidden_size;
     json["hidden_size"] = config.out_hidden_size;
     const auto width = static_cast<double>(config.hidden_size);
-    const double ratio = static_cast<double>(config.intermediate_size) / width;
+    double ratio = static_cast<double>(config.intermediate_size) / width;
+    if (static_cast<std::int64_t>(width * ratio) < config.intermediate_size) ratio = std::nextafter(ratio, 1e9);
     if (config.intermediate_size % config.hidden_size == 0) {
       json["mlp_ratio"] = config.intermediate_size / config.hidden_size;
     } else {

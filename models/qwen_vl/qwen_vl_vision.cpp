@@ -354,16 +354,9 @@ class Tower final : public NamedModule {
 
  private:
   void check(const Tensor& pixel_values, const std::vector<VisionGrid>& grids) const {
-    const std::int64_t merge = config_.spatial_merge_size;
+    check_grids(grids, config_.spatial_merge_size);
     std::int64_t patches = 0;
-    for (std::size_t i = 0; i < grids.size(); ++i) {
-      const VisionGrid& g = grids[i];
-      if (g.t < 1 || g.h < 1 || g.w < 1 || g.h % merge != 0 || g.w % merge != 0) {
-        config_error("the grid of picture {} is {} x {} x {}, in patches; height and width are multiples of {}", i, g.t,
-                     g.h, g.w, merge);
-      }
-      patches += g.t * g.h * g.w;
-    }
+    for (const VisionGrid& g : grids) patches += g.t * g.h * g.w;
     const Shape expected{patches, config_.patch_values()};
     if (pixel_values.shape() != expected) {
       config_error(

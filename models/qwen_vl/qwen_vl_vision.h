@@ -36,6 +36,8 @@ struct VisionGrid {
 // From a list of whole numbers, or an int32 or int64 tensor [n,3] of the host.
 std::vector<VisionGrid> grids_of(const nn::Value& grid_thw);
 nn::Value to_value(const std::vector<VisionGrid>& grids);
+// ConfigError for one that is not made of whole squares of `merge` x `merge` patches.
+void check_grids(const std::vector<VisionGrid>& grids, std::int64_t merge);
 
 std::shared_ptr<nn::Module> make_qwen_vision(const QwenVisionConfig& config);
 

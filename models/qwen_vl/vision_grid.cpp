@@ -55,6 +55,15 @@ nn::Value to_value(const std::vector<VisionGrid>& grids) {
   return numbers;
 }
 
+void check_grids(const std::vector<VisionGrid>& grids, std::int64_t merge) {
+  for (std::size_t i = 0; i < grids.size(); ++i) {
+    const VisionGrid& g = grids[i];
+    if (g.t > 0 && g.h > 0 && g.w > 0 && g.h % merge == 0 && g.w % merge == 0) continue;
+    config_error("the grid of picture {} is {} x {} x {}, in patches; height and width are multiples of {}", i, g.t,
+                 g.h, g.w, merge);
+  }
+}
+
 Windows windows_of(const std::vector<VisionGrid>& grids, const QwenVisionConfig& config) {
   const std::int64_t merge = config.spatial_merge_size, side = config.window_size / (merge * config.patch_size);
   Windows windows;

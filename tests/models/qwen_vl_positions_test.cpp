@@ -266,7 +266,7 @@ Axes around_video(const Numbers& times, std::int64_t next) {
 Numbers with_video() { return joined({{1, 2}, Numbers(12, 11), {3, 1}}); }
 
 TEST_F(QwenVlPositions, OfAVideoFollowItsSecondsInQwen25) {
-  const auto of_seconds = [](std::vector<double> seconds) {
+  const auto of_seconds = [](std::vector<float> seconds) {
     return positions(row_of(with_video()), {{}, {{3, 4, 4}}, std::move(seconds)});
   };
   const Axes golden{{0, 1, 2, 2, 2, 2, 4, 4, 4, 4, 6, 6, 6, 6, 7, 8},

@@ -625,15 +625,17 @@ TEST_P(QwenVlModel, RefusesPicturesThatComeLateToACache) {
     return test::message_of<ConfigError>([&] { called(tokens, named); });
   };
   const std::string type = std::string(model->type_name());
+  EXPECT_EQ(refused({8, kImage}, {}), "input_ids hold 1 tokens with id 252, but no pixel_values were given");
   called({5, 6, 7}, {});
   EXPECT_EQ(refused({kImage, kImage, 8}, pictures({{1, 2, 4}})),
             type +
                 " was called with pictures for row 0, which has 3 tokens in past_key_values; give pictures with the "
                 "first tokens of a row");
-  EXPECT_EQ(refused({8, kImage}, {}), "input_ids hold 1 tokens with id 252, but no pixel_values were given");
   EXPECT_EQ(refused({8}, {{"actual_seq_len", nn::ValueList{1}}}),
             type + " was called with actual_seq_len and past_key_values; it takes no actual_seq_len then");
   EXPECT_EQ(cache.length(0), 3);
+  called({8, kImage}, {});  // a generated token is text, whatever its id
+  EXPECT_EQ(cache.length(0), 5);
 }
 
 // --- Dry runs

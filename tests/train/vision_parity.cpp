@@ -264,10 +264,9 @@ class Run {
     models::VisionInputs videos{{}, models::grids_of(grids)};
     nn::ValueDict inputs{{"video_grid_thw", grids}};
     if (const CaseJson seconds = case_.json.at("video_second_per_grid"); !seconds.is_null()) {
-      videos.second_per_grid = seconds.get<std::vector<double>>();
+      videos.second_per_grid = seconds.get<std::vector<float>>();
       inputs.emplace_back("second_per_grid_ts",
-                          Tensor::from(std::vector<float>(videos.second_per_grid.begin(), videos.second_per_grid.end()),
-                                       {std::ssize(videos.second_per_grid)}));
+                          Tensor::from(videos.second_per_grid, {std::ssize(videos.second_per_grid)}));
     }
     check_positions("", models::mrope_positions(input_ids, {}, videos, case_.config), Tokens(ids.size(), 1));
     const io::StoredTensor& patches = expected_.at("video.patches");
