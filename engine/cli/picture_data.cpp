@@ -13,7 +13,7 @@
 #include "models/hub/model_source.h"
 #include "models/internvl/internvl_config.h"
 #include "models/qwen_vl/qwen_vl_config.h"
-#include "models/qwen_vl/qwen_vl_vision.h"
+#include "models/qwen_vl/vision_grid.h"
 
 namespace loom::cli {
 namespace {

@@ -25,7 +25,6 @@ void add_data_keys(std::vector<Key>& table) {
               .by_content(),
           text<&Job::data, &Data::mm_data>(
               "--mm-data", "FILE", "Conversations with pictures: MindSpeed-MM's data.json, for Qwen-VL and InternVL")
-              .is_common()
               .by_content()
               .not_in_users_programs(),
           numbers<&Job::data, &Data::image_size>("--image-size", 1,

@@ -225,7 +225,8 @@ DataConfig read_data_config(const Value& node, const DataJob& job) {
 DataConfig read_data_config_file(const std::filesystem::path& path, const DataJob& job) {
   const std::string text = config::read_text(path, "a data.json");
   const bool is_yaml = path.extension() == ".yaml" || path.extension() == ".yml";
-  const config::Value file = is_yaml ? config::parse_yaml(text, path.string()) : config::parse_json(text, path.string());
+  const config::Value file =
+      is_yaml ? config::parse_yaml(text, path.string()) : config::parse_json(text, path.string());
   const config::Value* section = is_yaml ? file.find("data") : nullptr;
   return read_data_config(section != nullptr ? *section : file, job);
 }

@@ -10,7 +10,7 @@
 #include "engine/images/read_image.h"
 #include "engine/text/template/chat_template.h"
 #include "models/qwen_vl/qwen_vl_config.h"
-#include "models/qwen_vl/qwen_vl_vision.h"
+#include "models/qwen_vl/vision_grid.h"
 
 namespace loom::talk {
 namespace {

@@ -1,4 +1,5 @@
-// Draws pictures of coloured patterns, and writes what describes them: pictures/N.ppm, shapes.json (MLLM demo format) and data.json.
+// Draws pictures of coloured patterns, and writes what describes them: pictures/N.ppm, shapes.json (MLLM demo format)
+// and data.json.
 //   make_pictures DIR COUNT MODEL_DIR
 #include <algorithm>
 #include <array>

@@ -16,7 +16,7 @@
 
 #include "engine/tensor/tensor.h"
 #include "models/qwen_vl/qwen_vl_config.h"
-#include "models/qwen_vl/qwen_vl_vision.h"
+#include "models/qwen_vl/vision_grid.h"
 
 namespace loom::models {
 

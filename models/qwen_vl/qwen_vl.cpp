@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <fmt/format.h>
 
 #include "engine/core/error.h"
 #include "engine/nn/layers.h"
@@ -158,11 +159,14 @@ class ForConditionalGeneration final : public QwenVl {
         config_(c),
         model_(register_module("model", std::make_shared<Model>(c))),
         lm_head_(register_module("lm_head", make_lm_head(c.text, model_.embedding()))) {
-    Tower vision{"vision_tower", {"model.visual.patch_embed", "model.visual.blocks"}};
+    Tower vision{"vision_tower", {"model.visual.patch_embed"}};
     Tower projector{"multi_modal_projector", {"model.visual.merger"}};
+    for (std::int64_t i = 0; i < c.vision.depth; ++i) vision.paths.push_back(fmt::format("model.visual.blocks.{}", i));
     if (c.version == QwenVlVersion::k3) {
       vision.paths.emplace_back("model.visual.pos_embed");
-      projector.paths.emplace_back("model.visual.deepstack_merger_list");
+      for (std::size_t i = 0; i < c.vision.deepstack_visual_indexes.size(); ++i) {
+        projector.paths.push_back(fmt::format("model.visual.deepstack_merger_list.{}", i));
+      }
     }
     register_tower(std::move(vision));
     register_tower(std::move(projector));

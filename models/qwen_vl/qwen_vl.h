@@ -3,8 +3,8 @@
 // Letters  B sequences, S positions, P patches, V vocab_size.
 // Call     model(input_ids [B,S], pixel_values [P, values of a patch], image_grid_thw, ...) -> logits [B,S,V]. Named:
 //            image_grid_thw        t, h, w of each picture in patches: a list of whole numbers, or int32 or int64
-//                                  [n,3] of the host. Each takes t h w / spatial_merge_size^2 consecutive positions whose
-//                                  id is image_token_id, in reading order.
+//                                  [n,3] of the host. Each takes t h w / spatial_merge_size^2 consecutive positions
+//                                  whose id is image_token_id, in reading order.
 //            pixel_values_videos, video_grid_thw   the same of videos and video_token_id
 //            second_per_grid_ts    fp32, one number a video: Qwen2.5-VL's seconds between frames of a grid
 //            attention_mask        int32 [B,S]: 0 for padding, which is behind the tokens of a row

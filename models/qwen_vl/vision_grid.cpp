@@ -1,8 +1,9 @@
+#include "models/qwen_vl/vision_grid.h"
+
 #include <algorithm>
 #include <numeric>
 
 #include "engine/core/error.h"
-#include "models/qwen_vl/qwen_vl_vision.h"
 
 namespace loom::models {
 namespace {

@@ -1,5 +1,4 @@
-// Where a patch is, as the towers use it: rotary tables, and learned positions between which they interpolate. Private
-// to models.
+// Where a patch is, as the towers use it: rotary tables, and learned positions between which they interpolate.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +6,7 @@
 #include <vector>
 
 #include "engine/tensor/tensor.h"
-#include "models/qwen_vl/qwen_vl_vision.h"
+#include "models/qwen_vl/vision_grid.h"
 
 namespace loom::models {
 

@@ -171,11 +171,11 @@ TEST_F(LaunchFlags, AMindSpeedScriptTrainsAndNamesWhatChangesNothing) {
 
 TEST_F(LaunchFlags, AllThatAreNotTakenAreNamedInOneRun) {
   const Outcome outcome =
-      folder.run(kFourSteps + Words{"--mm-data", "d.json", "--lrr", "1", "--tokenizer-type", "GPT2BPETokenizer"});
+      folder.run(kFourSteps + Words{"--mm-model", "m.json", "--lrr", "1", "--tokenizer-type", "GPT2BPETokenizer"});
   EXPECT_EQ(
       outcome.err,
       "shardloom: 3 flags are not taken:\n  unknown flag --lrr; did you mean --lr?\n"
-      "  --mm-data is not a flag here; write --data-path PATH\n"
+      "  --mm-model is not a flag here; write --model-config FILE, or --init-from-hf-path DIR\n"
       "  --tokenizer-type is GPT2BPETokenizer; only tokenizers of Hugging Face's are read; write PretrainedFromHF, and "
       "--tokenizer-name-or-path DIR with a tokenizer.json\n");
   EXPECT_EQ(outcome.exit_code, 2);

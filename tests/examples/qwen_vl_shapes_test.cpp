@@ -63,7 +63,7 @@ TEST_F(Shapes, AreNamedByAModelThatLearntOthers) {
   const Outcome trained = folder_.run(train("220", {"--save", "named"}));
   ASSERT_EQ(trained.exit_code, 0) << trained.err;
   EXPECT_THAT(trained.out, HasSubstr("256 conversations with 256 pictures for train, 256 in an epoch"));
-  const auto lines = folder_.metrics("metrics.jsonl");
+  const auto lines = folder_.metrics("named/metrics.jsonl");
   ASSERT_EQ(lines.size(), 220u);
   EXPECT_NEAR(lines.front().at("loss"), std::log(264), 0.5);
   for (const char* file : {"named/tokenizer.json", "named/preprocessor_config.json", "named/config.json"}) {

@@ -321,7 +321,7 @@ TEST_P(QwenVlModel, TakesPositionsInsteadOfItsOwn) {
 
 TEST_P(QwenVlModel, RefusesPicturesWithoutGridsAndGridsWithoutPictures) {
   const auto model = loaded();
-  const std::string type = std::string(model->find("model")->type_name());
+  const std::string type = std::string(model->type_name());
   const auto refused = [&](const Tensor& ids, const nn::ValueDict& named) {
     return test::message_of<ConfigError>([&] { model->call({{ids}, named}); });
   };

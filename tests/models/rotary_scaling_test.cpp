@@ -221,7 +221,7 @@ TEST(RotaryKeys, RefuseWhatIsNoScaling) {
   const auto scaling = [](const std::string& block) { return error_of(R"(, "rope_scaling": {)" + block + "}"); };
   EXPECT_EQ(
       scaling(R"("type": "yarm")"),
-      "config.json: rope_scaling.type is \"yarm\"; known are default, linear, dynamic, llama3, yarn, longrope, su; did "
+      "config.json: rope_scaling.type is \"yarm\"; known are default, mrope, linear, dynamic, llama3, yarn, longrope, su; did "
       "you mean 'yarn'?");
   EXPECT_EQ(scaling(R"("rope_type": "linear", "factor": -2)"),
             "config.json: rope_scaling.factor is -2; it must be at least 1");

@@ -9,6 +9,7 @@
 //   video          positions and logits by the rule of the papers; that of transformers 5.23 is not ours
 //   generation     greedy tokens, with a cache and without
 //   curve          losses, gradient norms, the first step's norm of each gradient, the last norm of each weight
+//
 // A batch has two rows: rank r of 2 has row r, and of 4 ranks two have the same row.
 #include <cmath>
 #include <cstring>
@@ -26,7 +27,7 @@
 #include "models/hf/hf_folder.h"
 #include "models/qwen_vl/mrope_positions.h"
 #include "models/qwen_vl/qwen_vl.h"
-#include "models/qwen_vl/qwen_vl_vision.h"
+#include "models/qwen_vl/vision_grid.h"
 #include "sharding/fsdp/fsdp_state.h"
 #include "sharding/fully_shard.h"
 #include "tests/support/case_json.h"
