@@ -115,6 +115,8 @@ nn::Value RotaryEmbedding::forward(const nn::Args& args) {
     const bool limited = args.positional.size() > 2;
     length = rows_needed(args.tensor(1), limited ? args.positional[2].number() : seq);
     if (args.positional.size() > 3) length = args.positional[3].number();
+    // Tables of pictures have a row for each token, so that a plan, which knows no positions, has as many.
+    if (args.tensor(1).shape().ndim() == 3) length = args.tensor(1).raw() == nullptr ? seq : std::max(length, seq);
     if (limited) needed = length;
   }
   const std::int64_t before = std::exchange(frequency_length_, frequency_length(rotary_, frequency_length_, length));
