@@ -27,9 +27,7 @@ struct Loaded {
   std::map<std::string, Operator, std::less<>> operators;
 
   void add(const std::shared_ptr<const Library>& library) {
-    if (std::ranges::any_of(libraries, [&](const auto& other) { return other->is_same(*library); })) return;
-    check_names(*library, libraries);
-    libraries.push_back(library);
+    if (!add_library(libraries, library)) return;
     for (const LoomOperator* row : library->operators()) operators[row->name] = {row, library.get()};
   }
 

@@ -153,6 +153,17 @@ std::vector<std::string> parts_of(const std::vector<std::string>& given) {
   return parts;
 }
 
+void check_names(const Library& library, const Libraries& others) {
+  for (const auto& other : others) {
+    for (const LoomOperator* op : library.operators()) {
+      const auto has_name = [&](const LoomOperator* its) { return std::string_view(its->name) == op->name; };
+      if (std::ranges::none_of(other->operators(), has_name)) continue;
+      config_error("{}: operator '{}' is in {} too, allowed is one of a name; rename it, or load one of the libraries",
+                   shown(library.path()), op->name, shown(other->path()));
+    }
+  }
+}
+
 }  // namespace
 
 Library::Library(std::filesystem::path path, void* handle) : path_(std::move(path)), handle_(handle) {
@@ -173,24 +184,17 @@ std::shared_ptr<const Library> Library::open(const std::filesystem::path& path) 
   return std::shared_ptr<const Library>(new Library(path, opened(path)));
 }
 
-void check_names(const Library& library, const Libraries& others) {
-  for (const auto& other : others) {
-    for (const LoomOperator* op : library.operators()) {
-      const auto has_name = [&](const LoomOperator* its) { return std::string_view(its->name) == op->name; };
-      if (std::ranges::none_of(other->operators(), has_name)) continue;
-      config_error("{}: operator '{}' is in {} too, allowed is one of a name; rename it, or load one of the libraries",
-                   shown(library.path()), op->name, shown(other->path()));
-    }
-  }
+bool add_library(Libraries& libraries, const std::shared_ptr<const Library>& library) {
+  if (std::ranges::any_of(libraries, [&](const auto& other) { return other->is_same(*library); })) return false;
+  check_names(*library, libraries);
+  libraries.push_back(library);
+  return true;
 }
 
 Libraries open_libraries(const std::vector<std::string>& given) {
   Libraries libraries;
   for (const std::string& path : parts_of(given)) {
-    const auto library = Library::open(path);
-    if (std::ranges::any_of(libraries, [&](const auto& other) { return other->is_same(*library); })) continue;
-    check_names(*library, libraries);
-    libraries.push_back(library);
+    add_library(libraries, Library::open(path));
   }
   return libraries;
 }

@@ -41,7 +41,8 @@ using Libraries = std::vector<std::shared_ptr<const Library>>;
 // Opens the libraries of --custom-op-library: "a.so,b.so" and "a.so b.so" alike. One that is given twice counts once.
 Libraries open_libraries(const std::vector<std::string>& given);
 
-// Throws ConfigError when an operator of `library` is in one of `others`, naming both files.
-void check_names(const Library& library, const Libraries& others);
+// Adds a library, unless the same one is there; whether it did. ConfigError when an operator of it is in another one,
+// naming both files.
+bool add_library(Libraries& libraries, const std::shared_ptr<const Library>& library);
 
 }  // namespace loom::custom

@@ -211,4 +211,11 @@ ImageProcessor read_image_processor(const std::filesystem::path& path) {
   return parse_image_processor(config::read_text(file, kWanted), file.string());
 }
 
+PatchOptions read_patch_options(const std::filesystem::path& folder, std::string_view otherwise) {
+  const std::filesystem::path file = folder / "preprocessor_config.json";
+  const ImageProcessor processor = read_image_processor(file);
+  if (processor.patches() != nullptr) return *processor.patches();
+  config_error("{}: image_processor_type is {}, and {}", escaped(file.string()), shown_text(processor.type), otherwise);
+}
+
 }  // namespace loom::images

@@ -40,6 +40,9 @@ struct ImageProcessor {
 // Of a folder, or of the file itself.
 ImageProcessor read_image_processor(const std::filesystem::path& path);
 
+// The same of a Qwen-VL's folder. ConfigError for another type, with `otherwise` behind it.
+PatchOptions read_patch_options(const std::filesystem::path& folder, std::string_view otherwise);
+
 // Of a file's text, which messages call `name`.
 ImageProcessor parse_image_processor(std::string_view text, const std::string& name);
 

@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "engine/core/error.h"
-#include "engine/core/shown_text.h"
 #include "engine/images/patches.h"
 #include "engine/images/preclamp.h"
 #include "engine/images/processor_config.h"
@@ -18,25 +17,25 @@ images::Image white_image(std::int64_t width, std::int64_t height) {
   return {width, height, std::vector<std::uint8_t>(static_cast<std::size_t>(3 * width * height), 255)};
 }
 
-Grid to_grid(const images::Grid& grid) { return {grid.t, grid.h, grid.w}; }
-Patches to_patches(images::Patches patches) { return {to_grid(patches.grid), std::move(patches.values)}; }
-
 class QwenReader final : public PictureReader {
  public:
   explicit QwenReader(const DataConfig& config)
-      : options_(options_of(config.pictures.model_name_or_path)),
+      : options_(
+            images::read_patch_options(config.pictures.model_name_or_path,
+                                       "dataset_type huggingface needs Qwen-VL's; write dataset_type multimodal, or "
+                                       "give a Qwen-VL folder")),
         image_limits_{.max_pixels = config.pictures.image_max_pixels, .min_pixels = config.pictures.image_min_pixels},
         video_limits_{.max_pixels = config.pictures.video_max_pixels, .min_pixels = config.pictures.video_min_pixels} {}
 
   Grid size_of(const std::filesystem::path& picture, std::int64_t) const override {
-    return to_grid(grid_of(picture, image_limits_));
+    return grid_of(picture, image_limits_);
   }
   Patches read(const std::filesystem::path& picture, std::int64_t) const override {
-    return to_patches(images::patches_of(images::preclamp(images::read_image(picture), image_limits_), options_));
+    return images::patches_of(images::preclamp(images::read_image(picture), image_limits_), options_);
   }
   // All frames have the first one's grid, and one of two frames.
   Grid size_of_video(std::span<const std::filesystem::path> frames) const override {
-    const images::Grid grid = grid_of(frames.front(), video_limits_);
+    const Grid grid = grid_of(frames.front(), video_limits_);
     const std::int64_t pair = options_.temporal_patch_size;
     return {(std::ssize(frames) + pair - 1) / pair, grid.h, grid.w};
   }
@@ -45,10 +44,10 @@ class QwenReader final : public PictureReader {
     for (const auto& frame : frames) {
       pictures.push_back(images::preclamp(images::read_image(frame), video_limits_));
     }
-    return to_patches(images::patches_of_video(pictures, options_));
+    return images::patches_of_video(pictures, options_);
   }
   Patches white(std::int64_t width, std::int64_t height) const override {
-    return to_patches(images::patches_of(images::preclamp(white_image(width, height), image_limits_), options_));
+    return images::patches_of(images::preclamp(white_image(width, height), image_limits_), options_);
   }
   std::vector<std::int64_t> row_shape() const override {
     return {3 * options_.temporal_patch_size * options_.patch_size * options_.patch_size};
@@ -56,16 +55,7 @@ class QwenReader final : public PictureReader {
   std::int64_t merge_size() const override { return options_.merge_size; }
 
  private:
-  static images::PatchOptions options_of(const std::filesystem::path& folder) {
-    const images::ImageProcessor processor = images::read_image_processor(folder / "preprocessor_config.json");
-    if (processor.patches() != nullptr) return *processor.patches();
-    config_error(
-        "{}: image_processor_type is {}, and dataset_type huggingface needs Qwen-VL's; write dataset_type "
-        "multimodal, or give a Qwen-VL folder",
-        escaped((folder / "preprocessor_config.json").string()), shown_text(processor.type));
-  }
-
-  images::Grid grid_of(const std::filesystem::path& picture, const images::PreclampOptions& limits) const {
+  Grid grid_of(const std::filesystem::path& picture, const images::PreclampOptions& limits) const {
     return images::grid_of(images::preclamped_size(images::read_image_size(picture), limits), options_);
   }
 

@@ -12,23 +12,16 @@
 #include <span>
 #include <vector>
 
+#include "engine/images/patches.h"
+
 namespace loom::multimodal {
 
 // In patches: frames (pairs of them, or tiles), height, width.
-struct Grid {
-  std::int64_t t = 0;
-  std::int64_t h = 0;
-  std::int64_t w = 0;
-  bool operator==(const Grid&) const = default;
-};
+using images::Grid;
+using images::Patches;
 
 // InvariantError unless t h w is a multiple of merge^2.
 std::int64_t token_count(const Grid& grid, std::int64_t merge_size);
-
-struct Patches {
-  Grid grid;
-  std::vector<float> values;
-};
 
 class PictureReader {
  public:

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <string_view>
 #include <utility>
 
 #include "engine/core/error.h"
 #include "engine/core/shown_text.h"
 #include "engine/core/spelling.h"
+#include "engine/images/frames.h"
 
 namespace loom::multimodal {
 namespace {
@@ -21,29 +21,14 @@ bool is_picture(const fs::path& file) {
   return std::ranges::find(kPictures, lower_case(file.extension().string())) != kPictures.end();
 }
 
-// floor(duration * fps), at least 1.
-std::int64_t frames_in(double duration_s, const VideoOptions& options) {
-  const double frames = std::floor(duration_s * options.fps);
-  if (!(frames >= 1)) return 1;
-  return frames >= static_cast<double>(options.maxlen) ? options.maxlen : static_cast<std::int64_t>(frames);
-}
-
 }  // namespace
 
 std::vector<std::int64_t> chosen_frames(std::int64_t total, std::optional<double> duration_s,
                                         const VideoOptions& options) {
   require(total >= 1 && options.maxlen >= 1 && options.fps > 0, "{} frames, at most {}, {} a second", total,
           options.maxlen, options.fps);
-  std::int64_t count = std::min(total, options.maxlen);
-  if (duration_s) count = std::min(count, frames_in(*duration_s, options));
-  std::vector<std::int64_t> places;
-  // As numpy's linspace: the last place is exact, the others are products with the step.
-  const double step = count > 1 ? static_cast<double>(total - 1) / static_cast<double>(count - 1) : 0.0;
-  for (std::int64_t i = 0; i < count; ++i) {
-    const bool last = i > 0 && i == count - 1;
-    places.push_back(last ? total - 1 : static_cast<std::int64_t>(static_cast<double>(i) * step));
-  }
-  return places;
+  if (!duration_s) return images::evenly_spaced(total, std::min(total, options.maxlen));
+  return images::frame_indices(total, *duration_s, {.fps = options.fps, .max_frames = options.maxlen});
 }
 
 std::vector<fs::path> frames_of_folder(const fs::path& folder) {

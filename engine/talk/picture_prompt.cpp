@@ -35,16 +35,6 @@ std::string of_turns(models::QwenVlVersion version, std::size_t pictures, const 
   return text + question + "<|im_end|>\n<|im_start|>assistant\n";
 }
 
-images::PatchOptions processor_of(const fs::path& model_dir) {
-  const fs::path file = model_dir / "preprocessor_config.json";
-  const images::ImageProcessor processor = images::read_image_processor(file);
-  if (processor.patches() != nullptr) return *processor.patches();
-  config_error(
-      "{}: image_processor_type is {}, and the model is a Qwen-VL, which needs its own; copy the file of the "
-      "published model",
-      escaped(file.string()), shown_text(processor.type));
-}
-
 // Each placeholder as often as its picture has features.
 Tokens expanded(const Tokens& ids, std::int32_t placeholder, const std::vector<std::int64_t>& counts) {
   if (std::ranges::count(ids, placeholder) != std::ssize(counts)) {
@@ -71,7 +61,8 @@ PicturePrompt picture_prompt(const fs::path& model_dir, const std::vector<fs::pa
         escaped(model_dir.string()));
   }
   const models::QwenVlConfig config = models::load_qwen_vl_config(model_dir);
-  const images::PatchOptions processor = processor_of(model_dir);
+  const images::PatchOptions processor = images::read_patch_options(
+      model_dir, "the model is a Qwen-VL, which needs its own; copy the file of the published model");
   std::vector<float> values;
   std::vector<models::VisionGrid> grids;
   std::vector<std::int64_t> counts;

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "models/decoder/decoder_families.h"
+#include "models/hub/built_values.h"
 #include "models/hub/config_reader.h"
 #include "models/hub/size_limits.h"
 
@@ -11,10 +12,6 @@ namespace loom::models {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-void only_text(const ConfigReader& reader, std::string_view key, std::string_view built) {
-  if (reader.text(key, built) != built) reader.reject(key, "only \"{}\" is built", built);
-}
 
 void only_flag(const ConfigReader& reader, std::string_view key, bool built) {
   if (reader.flag(key, built) != built) reader.reject(key, "only {} is built", built);

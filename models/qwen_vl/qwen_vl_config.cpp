@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "models/decoder/decoder_families.h"
+#include "models/hub/built_values.h"
 #include "models/hub/config_reader.h"
 #include "models/hub/size_limits.h"
 
@@ -43,11 +44,6 @@ constexpr std::array<SizeLimit, 10> kVisionLimits{{{"embed_dim", 1 << 20},
                                                    {"in_chans", 1 << 10},
                                                    {"patch_size", 1 << 10},
                                                    {"temporal_patch_size", 1 << 6}}};
-
-void only_text(const ConfigReader& reader, std::string_view key, std::string_view built) {
-  const std::string text = reader.text(key, built);
-  if (text != built) reader.reject(key, "only \"{}\" is built", built);
-}
 
 // The numbers in which the versions' classes differ.
 QwenVisionConfig defaults_of(QwenVlVersion version) {
