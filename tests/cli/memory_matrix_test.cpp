@@ -128,9 +128,9 @@ const Words kReasons = {
     ".mlp' was requested twice; each module can be recomputed once",
     "--swap-optimizer moves the state of --optimizer adam, and --optimizer is adamw_swap",
     "InternVLForConditionalGeneration was called with targets, which it does not take; of named arguments it takes "
-    "pixel_values alone; remove --loss-chunk-size",
+    "pixel_values, attention_mask; remove --loss-chunk-size",
     "InternVLForConditionalGeneration was called with position_ids, which it does not take; of named arguments it "
-    "takes pixel_values alone; remove --reset-position-ids"};
+    "takes pixel_values, attention_mask; remove --reset-position-ids or --neat-pack"};
 
 // --- A pair
 
