@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "engine/cli/graph_callbacks.h"
 #include "engine/cli/picture_data.h"
 #include "engine/cli/text_data.h"
 #include "engine/core/error.h"
@@ -123,6 +124,7 @@ data::TokenIds read_ids(const train::TrainSections& job) {
 }  // namespace
 
 train::PretrainCallbacks hub_callbacks(const train::TrainSections& arguments) {
+  if (arguments.model.model_graph) return graph_callbacks(arguments);
   const objective::StageRow& stage = stage_of(arguments);
   const data::TokenIds ids = read_ids(arguments);
   train::PretrainCallbacks callbacks;

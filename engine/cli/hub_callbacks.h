@@ -1,7 +1,7 @@
 // The callbacks of `shardloom train` and `shardloom plan`: one model, one kind of batch for both.
 //
 // Model    from --model-config or --init-from-hf-path, by the name in its configuration (models/hub/model_hub.h), with
-//          its freeze() applied. It takes token ids and returns logits.
+//          its freeze() applied. It takes token ids and returns logits. From --model-graph: graph_callbacks.h.
 // Data     the bytes of --data-path. A plan needs none: without it, batches have the same shapes and no values, with
 //          --image-size also pictures. Pictures of a run: picture_data.h.
 // Saved    a Hugging Face folder: config.json with every key of the model's configuration file, model.safetensors,

@@ -14,7 +14,7 @@ struct DeviceSlot {
 Device::Device(const DeviceOptions& options, RankContext* context)
     : profile_(options.profile),
       memory_(options.profile.memory_bytes, options.arena ? options.arena : Arena::create(), options.dry_run,
-              options.allocator, options.compared),
+              options.allocator, options.compared, options.rounding_bytes),
       host_memory_(options.host_allocator ? options.host_allocator : HostAllocator::ordinary(), options.dry_run),
       log_(&memory_),
       executor_(options.executor),

@@ -45,6 +45,8 @@ struct DeviceOptions {
   std::optional<AllocatorSettings> compared{};      // of an allocator beside it that gets the same requests
   std::shared_ptr<Arena> arena{};                   // null: one of its own
   std::shared_ptr<HostAllocator> host_allocator{};  // of host_memory(); null: ordinary memory
+  std::int64_t rounding_bytes =
+      DeviceMemory::kRoundingBytes;  // of a block in the accounts; 1: as PyTorch's on a mesh of CPUs
 };
 
 class Device {

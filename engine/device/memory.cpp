@@ -7,8 +7,6 @@
 namespace loom::device {
 namespace {
 
-constexpr std::int64_t kRoundingBytes = 512;
-
 constexpr std::array<std::string_view, kMemCategories> kNames{
     "shard", "gather_buffer", "unsharded", "gradient", "reduce_buffer", "optimizer_state", "activation", "temporary"};
 constexpr std::array<LifeClass, kMemCategories> kLives{
@@ -54,12 +52,13 @@ void Block::recategorize(MemCategory category) {
 }
 
 DeviceMemory::DeviceMemory(std::int64_t capacity_bytes, std::shared_ptr<Arena> arena, bool dry_run,
-                           const AllocatorSettings& settings, const std::optional<AllocatorSettings>& compared)
+                           const AllocatorSettings& settings, const std::optional<AllocatorSettings>& compared,
+                           std::int64_t rounding_bytes)
     : allocator_(std::make_shared<CachingAllocator>(capacity_bytes, settings)),
       compared_(compared ? std::make_shared<CachingAllocator>(capacity_bytes, *compared) : nullptr),
       arena_(std::move(arena)),
       dry_run_(dry_run),
-      ledger_(std::make_shared<MemLedger>(kRoundingBytes)) {}
+      ledger_(std::make_shared<MemLedger>(rounding_bytes)) {}
 
 std::shared_ptr<Block> DeviceMemory::allocate(std::int64_t bytes, MemCategory category, std::string_view what) {
   return make_block(bytes, category, what, [&] { return arena_->take(static_cast<std::size_t>(bytes)); });

@@ -109,8 +109,11 @@ class Block {
 
 class DeviceMemory {
  public:
+  static constexpr std::int64_t kRoundingBytes = 512;
+
   DeviceMemory(std::int64_t capacity_bytes, std::shared_ptr<Arena> arena, bool dry_run,
-               const AllocatorSettings& settings = {}, const std::optional<AllocatorSettings>& compared = std::nullopt);
+               const AllocatorSettings& settings = {}, const std::optional<AllocatorSettings>& compared = std::nullopt,
+               std::int64_t rounding_bytes = kRoundingBytes);
 
   // `what` names the purpose in errors ("gather of 'layers.3'"). From the current pool.
   std::shared_ptr<Block> allocate(std::int64_t bytes, MemCategory category, std::string_view what);

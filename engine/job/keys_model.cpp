@@ -20,6 +20,9 @@ void add_model_keys(std::vector<Key>& table) {
                                                        "Model to start from: config.json and safetensors")
               .is_common()
               .by_content(),
+          text<&Job::model, &Model::model_graph>("--model-graph", "FILE",
+                                                 "A PyTorch model that tools/record_model.py recorded; of plans alone")
+              .not_in_users_programs(),
           toggle<&Job::model, &Model::untie_embeddings_and_output_weights>(
               "--untie-embeddings-and-output-weights",
               "Separate the output layer from the embedding it is tied to; both start with the same weights"),

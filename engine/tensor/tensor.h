@@ -1,6 +1,6 @@
 // Tensor: a dense, row-major array with a place in the autograd graph. Copies share it.
 //
-// Layout    always contiguous: a shape and an offset into a storage. Views are whole reshapes and ranges of rows.
+// Layout    contiguous: a shape and an offset into a storage, of whole reshapes and ranges of rows. Dry: any shape.
 // Places    see Storage. Operators run on the device of the current rank; they read host tensors only where their
 //           contract allows it.
 // Autograd  a leaf with requires_grad collects `grad`; a result of a recorded operator refers to its node. detach()

@@ -441,7 +441,9 @@ ReduceState reduce_gradients(const ReduceContext& context, const std::vector<Par
   device::Stream& last = last_stream(context);
   state.done = last.record();
   if (offloads && !keeps) move_to_host(params, gradient, context.landing, last);
-  if (!offloads || !in_place) state.reduced = reduced;
+  // Without an all-reduce nobody reads it after the gradients are cast: as in PyTorch, it is freed here.
+  const bool is_held = keeps || context.axes.replicate.size() > 1;
+  if (is_held && (!offloads || !in_place)) state.reduced = reduced;
   return state;
 }
 

@@ -73,7 +73,7 @@ struct ReduceContext {
 // Objects that live until the reduction is over.
 struct ReduceState {
   Tensor input;
-  Tensor reduced;      // the output in the reduce dtype, if that is not the original dtype or was kept
+  Tensor reduced;      // the output in the reduce dtype, if it is kept or goes on into an all-reduce
   device::Event done;  // the shard gradients, or the kept row, are complete
 };
 

@@ -1,6 +1,7 @@
-// memory_parity FILE: the memory of PyTorch FSDP2 on a real device, phase by phase.
+// memory_parity FILE|FOLDER: the memory of PyTorch FSDP2 on a real device, phase by phase.
 //
-// Every row of FILE (tests/reference/memory, or tests/memory/mx_rows.json) is run dry as rank 0 of its world and
+// Every row of FILE (tests/reference/memory, or tests/memory/mx_rows.json), or the rows that the recorded model in FOLDER
+// (tests/reference/graphs/h200_llama_1b) stands for, is run dry as rank 0 of its world and
 // compared: allocated bytes within 1 % in every phase, reserved bytes within 5 %, and no two rows in another order than
 // measured where they differ by more than 2 %. A line per row: its worst phase, then the signed errors of all phases in
 // the order of the file's phases. The figures of mx_rows.json are rounded to 0.01 GiB, which is allowed for.
@@ -51,8 +52,10 @@ constexpr ReferencePhase kReferencePhases[] = {
     {"reserved_bytes", &test::PhaseBytes::reserved, kReservedTolerance},
 };
 
-Figures reference_figures(const CaseJson& row) {
-  test::ReferenceRun run(test::ReferenceRow::from_json(row));
+using Recorded = std::shared_ptr<const models::GraphProgram>;
+
+Figures reference_figures(const CaseJson& row, const Recorded& recorded) {
+  test::ReferenceRun run(test::ReferenceRow::from_json(row), recorded);
   test::PhaseBytes bytes;
   for (int step = 0; step < kSteps; ++step) bytes = run.step();
   Figures figures;
@@ -136,7 +139,7 @@ int run(const std::filesystem::path& path) {
   test::ParityReport report;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const CaseJson row = rows.at(i);
-    all.push_back(mx ? mx_figures(row, content.at("models")) : reference_figures(row));
+    all.push_back(mx ? mx_figures(row, content.at("models")) : reference_figures(row, nullptr));
     const std::string name = mx ? fmt::format("{:45}", test::PlainLlamaRow::from_json(row, content.at("models")).text())
                                 : fmt::format("{:2} {:33}", i, test::ReferenceRow::from_json(row).name());
     const std::string unread = row.unread({"params", "fwd_bwd_opt_ms", "step_ms"});  // times: time_parity
@@ -147,10 +150,30 @@ int run(const std::filesystem::path& path) {
   return report.finish();
 }
 
+// FOLDER of a recorded model: the rows of a table that it stands for.
+int run_recorded(const std::filesystem::path& folder) {
+  const CaseJson about = test::read_case(folder / "rows.json");
+  const CaseJson table = test::read_case(folder.parent_path().parent_path() / about.at("source").get<std::string>());
+  const auto program = std::make_shared<const models::GraphProgram>(
+      models::make_graph_program(models::read_model_graph(folder / "graph.json.gz")));
+  std::vector<Figures> all;
+  test::ParityReport report;
+  for (const CaseJson& index : about.at("rows").elements()) {
+    const auto i = index.get<std::size_t>();
+    const CaseJson row = table.at(i);
+    all.push_back(reference_figures(row, program));
+    report_row(fmt::format("{:2} {:33}", i, test::ReferenceRow::from_json(row).name()), all.back(), report);
+  }
+  about.check_all_read({"case", "activations_after_forward_bytes"});
+  check_order(all, report);
+  return report.finish();
+}
+
 }  // namespace
 }  // namespace loom
 
 int main(int argc, char** argv) {
-  return loom::test::parity_main(argc, argv, "memory_parity",
-                                 [](const std::filesystem::path& path) { return loom::run(path); });
+  return loom::test::parity_main(argc, argv, "memory_parity", [](const std::filesystem::path& path) {
+    return is_directory(path) ? loom::run_recorded(path) : loom::run(path);
+  });
 }

@@ -65,19 +65,28 @@ std::string ReferenceRow::name() const {
 }
 
 ReferenceRun::ReferenceRun(const ReferenceRow& row, const device::DeviceProfile& profile)
+    : ReferenceRun(row, profile, nullptr) {}
+
+ReferenceRun::ReferenceRun(const ReferenceRow& row, std::shared_ptr<const models::GraphProgram> recorded)
+    : ReferenceRun(row, {}, std::move(recorded)) {}
+
+ReferenceRun::ReferenceRun(const ReferenceRow& row, const device::DeviceProfile& profile,
+                           std::shared_ptr<const models::GraphProgram> recorded)
     : row_(row),
       context_(0, row.world),
       scope_(context_),
       device_(&device::Device::install(context_, {.profile = profile, .dry_run = true})),
       world_(comm::make_simulated_world(0, row.world)),
-      model_(models::build_decoder(config_of(row.model, row.seq))) {
+      model_(recorded ? models::make_graph_model(recorded) : models::build_decoder(config_of(row.model, row.seq))),
+      recorded_(std::move(recorded)) {
   // RMSNorm is one kernel, attention keeps q, k, v and its output; SwiGLU and RoPE are composed.
   context_.slot<nn::KernelOptions>() = {.fused_rmsnorm = true, .fused_swiglu = false, .fused_rotary_pos_emb = false};
   workspace_ = device_->memory().allocate(kWorkspaceBytes, device::MemCategory::kTemporary, "matmul workspace");
   wrap();
   sharding::materialize_shards(*model_);
   optimizer_ = std::make_unique<nn::AdamW>(model_->parameters(), nn::AdamWOptions{.lr = 1e-4, .foreach = true});
-  ids_ = Tensor::empty({row.mbs, row.seq + 1}, DType::kI64, device::MemCategory::kActivation, "ids");
+  if (recorded_) batch_ = data::to_device(models::graph_batch(*recorded_));
+  if (!recorded_) ids_ = Tensor::empty({row.mbs, row.seq + 1}, DType::kI64, device::MemCategory::kActivation, "ids");
   after_init_bytes_ = allocated();
 }
 
@@ -89,10 +98,11 @@ void ReferenceRun::wrap() {
   options.policy = {DType::kBF16, row_.reduce_dtype, std::nullopt, true};
   options.reshard_after_forward = row_.reshard_after_forward;
   if (row_.offload_to_cpu) options.cpu_offload = sharding::CpuOffloadPolicy{.pin_memory = true};
-  std::vector<nn::Module*> order{model_->find("model.embed_tokens")};
-  for (const auto& [index, layer] : model_->find("model.layers")->children()) {
+  const std::string decoder = recorded_ ? "" : "model.";
+  std::vector<nn::Module*> order{model_->find(decoder + "embed_tokens")};
+  for (const auto& [index, layer] : model_->find(decoder + "layers")->children()) {
     if (row_.recompute) {
-      recompute::checkpoint(*layer, {.path = "model.layers." + index, .use_reentrant = false});
+      recompute::checkpoint(*layer, {.path = decoder + "layers." + index, .use_reentrant = false});
     }
     sharding::fully_shard(*layer, options);
     order.push_back(layer.get());
@@ -118,6 +128,18 @@ void ReferenceRun::wrap() {
   }
 }
 
+// `logits` are held until after the forward, as gpu_ref.py holds them.
+Tensor ReferenceRun::forward(Tensor& logits) {
+  if (recorded_) {
+    data::DataIterator data(batch_);
+    const data::ForwardResult result = models::graph_forward_step(data, *model_);
+    return result.loss_func(result.output).loss;
+  }
+  const Tensor inputs = ids_.view({ids_.numel()}).rows(0, row_.mbs * row_.seq).view({row_.mbs, row_.seq});
+  logits = (*model_)(inputs);
+  return ops::composed::cross_entropy(logits, inputs, -100);
+}
+
 PhaseBytes ReferenceRun::step() {
   device::DeviceMemory& memory = device_->memory();
   PhaseBytes bytes;
@@ -125,9 +147,8 @@ PhaseBytes ReferenceRun::step() {
   device_->synchronize();
   memory.reset_peaks();
   device_->log().add_phase("forward");
-  const Tensor inputs = ids_.view({ids_.numel()}).rows(0, row_.mbs * row_.seq).view({row_.mbs, row_.seq});
-  Tensor logits = (*model_)(inputs);
-  Tensor loss = ops::composed::cross_entropy(logits, inputs, -100);
+  Tensor logits;
+  Tensor loss = forward(logits);
   bytes.forward_peak = peak();
   bytes.after_forward = allocated();
   device_->synchronize();

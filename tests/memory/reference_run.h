@@ -10,9 +10,11 @@
 
 #include "engine/comm/process_group.h"
 #include "engine/core/rank_context.h"
+#include "engine/data/step.h"
 #include "engine/device/device.h"
 #include "engine/nn/module.h"
 #include "engine/nn/optim/adamw.h"
+#include "models/graph/graph_model.h"
 #include "tests/support/case_json.h"
 
 namespace loom::test {
@@ -51,6 +53,8 @@ struct PhaseBytes {
 class ReferenceRun {
  public:
   explicit ReferenceRun(const ReferenceRow& row, const device::DeviceProfile& profile = {});
+  // The same model as a recording of it. The row's sizes are the recording's.
+  ReferenceRun(const ReferenceRow& row, std::shared_ptr<const models::GraphProgram> recorded);
   ~ReferenceRun();
 
   // Bytes right after the parameters got theirs.
@@ -60,7 +64,10 @@ class ReferenceRun {
   device::Device& device() { return *device_; }
 
  private:
+  ReferenceRun(const ReferenceRow& row, const device::DeviceProfile& profile,
+               std::shared_ptr<const models::GraphProgram> recorded);
   void wrap();
+  Tensor forward(Tensor& logits);
   std::int64_t allocated() const { return device_->memory().stats().allocator.allocated_bytes; }
   std::int64_t peak() const { return device_->memory().stats().allocator.peak_allocated_bytes; }
 
@@ -72,7 +79,9 @@ class ReferenceRun {
   std::shared_ptr<device::Block> workspace_;
   std::shared_ptr<nn::Module> model_;
   std::unique_ptr<nn::AdamW> optimizer_;
+  const std::shared_ptr<const models::GraphProgram> recorded_;  // null: the engine's own model
   Tensor ids_;
+  data::Batch batch_;  // of a recorded model
   std::int64_t after_init_bytes_ = 0;
 };
 

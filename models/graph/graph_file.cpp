@@ -1,0 +1,386 @@
+#include "models/graph/graph_file.h"
+
+#include <algorithm>
+#include <array>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "engine/core/checked.h"
+#include "engine/core/error.h"
+#include "engine/core/shown_text.h"
+#include "engine/io/gzip.h"
+#include "engine/io/json_text.h"
+
+namespace loom::models {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::size_t kMostText = std::size_t{256} << 20;
+constexpr std::int64_t kMostBytes = std::int64_t{1} << 62;
+constexpr std::string_view kFormat = "shardloom-graph";
+constexpr int kNewestVersion = 1;
+
+// A place in the file, for errors: "graph.json: events[12]".
+struct Where {
+  const std::string& file;
+  std::string_view table;
+  std::size_t index = 0;
+
+  template <class... Args>
+  [[noreturn]] void refuse(fmt::format_string<Args...> format, Args&&... args) const {
+    config_error("{}: {}[{}]: {}; record the model again with tools/record_model.py", file, table, index,
+                 fmt::format(format, std::forward<Args>(args)...));
+  }
+};
+
+DType dtype_named(const std::string& name, const Where& where) {
+  constexpr std::array<std::pair<std::string_view, DType>, 14> kNames{{{"float32", DType::kF32},
+                                                                       {"bfloat16", DType::kBF16},
+                                                                       {"float16", DType::kF16},
+                                                                       {"float64", DType::kF64},
+                                                                       {"int8", DType::kI8},
+                                                                       {"int16", DType::kI16},
+                                                                       {"int32", DType::kI32},
+                                                                       {"int64", DType::kI64},
+                                                                       {"uint8", DType::kU8},
+                                                                       {"bool", DType::kBool},
+                                                                       {"float8_e4m3fn", DType::kU8},
+                                                                       {"float8_e5m2", DType::kU8},
+                                                                       {"uint16", DType::kI16},
+                                                                       {"uint32", DType::kI32}}};
+  const auto found = std::ranges::find(kNames, std::string_view(name), &std::pair<std::string_view, DType>::first);
+  if (found == kNames.end()) where.refuse("unknown dtype '{}'", shown_text(name));
+  return found->second;
+}
+
+// --- Forms: sums of products of the file's symbols, with rational coefficients.
+
+// "BS2" is B S S.
+std::vector<std::string> symbols_of(const std::string& product) {
+  std::vector<std::string> symbols;
+  if (product == "1") return symbols;
+  for (const char letter : product) {
+    const bool is_power = letter >= '2' && letter <= '9' && !symbols.empty();
+    const std::string symbol = is_power ? symbols.back() : std::string(1, letter);
+    symbols.insert(symbols.end(), is_power ? static_cast<std::size_t>(letter - '1') : 1, symbol);
+  }
+  return symbols;
+}
+
+class Forms {
+ public:
+  Forms(const json& root, const std::string& file, const GraphSizes& sizes) : file_(file) {
+    if (!root.contains("forms")) return;
+    std::vector<std::int64_t> basis;
+    for (const json& product : root.at("basis")) {
+      std::int64_t value = 1;
+      for (const std::string& symbol : symbols_of(product.get<std::string>())) {
+        const auto found = sizes.find(symbol);
+        if (found == sizes.end()) config_error("{}: basis: unknown symbol '{}'", file, shown_text(symbol));
+        value = product_of(value, found->second, "basis", basis.size());
+      }
+      basis.push_back(value);
+    }
+    for (const json& row : root.at("forms")) values_.push_back(value_of(row, basis));
+  }
+
+  std::int64_t number(const json& value, const Where& where) const {
+    if (value.is_number_integer()) return value.get<std::int64_t>();
+    if (!value.is_object() || !value.contains("f")) where.refuse("{} is not a whole number", shown_text(value.dump()));
+    const auto form = value.at("f").get<std::int64_t>();
+    if (form < 0 || form >= std::ssize(values_)) where.refuse("form {} of {}", form, values_.size());
+    return values_[static_cast<std::size_t>(form)];
+  }
+
+ private:
+  std::int64_t product_of(std::int64_t a, std::int64_t b, std::string_view table, std::size_t index) const {
+    const auto product = checked_multiply(a, b);
+    if (!product) Where{file_, table, index}.refuse("a number is larger than 64 bits at these sizes");
+    return *product;
+  }
+
+  // sum of coefficient * basis: over one denominator each.
+  std::int64_t value_of(const json& row, const std::vector<std::int64_t>& basis) const {
+    const Where where{file_, "forms", values_.size()};
+    if (row.size() > basis.size()) where.refuse("{} coefficients for {} products", row.size(), basis.size());
+    std::int64_t sum = 0;
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      const json& coefficient = row[i];
+      const bool is_ratio = coefficient.is_array();
+      const auto above = (is_ratio ? coefficient.at(0) : coefficient).get<std::int64_t>();
+      const std::int64_t below = is_ratio ? coefficient.at(1).get<std::int64_t>() : 1;
+      const std::int64_t product = product_of(above, basis[i], "forms", values_.size());
+      if (below < 1 || product % below != 0) where.refuse("is no whole number at these sizes");
+      if (__builtin_add_overflow(sum, product / below, &sum)) where.refuse("is larger than 64 bits at these sizes");
+    }
+    return sum;
+  }
+
+  const std::string& file_;
+  std::vector<std::int64_t> values_;
+};
+
+// --- Symbols
+
+std::string sizes_text(const json& symbols) {
+  std::vector<std::string> texts;
+  for (const auto& [symbol, facts] : symbols.items()) {
+    texts.push_back(facts.contains("min") ? fmt::format("{} from {} on", symbol, facts.at("min").get<std::int64_t>())
+                                          : fmt::format("{} = {}", symbol, facts.at("value").get<std::int64_t>()));
+  }
+  return fmt::format("{}", fmt::join(texts, ", "));
+}
+
+GraphSizes sizes_of(const json& root, const std::string& file, const GraphSizes& requested) {
+  GraphSizes sizes;
+  if (!root.contains("symbols")) return sizes;
+  const json& symbols = root.at("symbols");
+  for (const auto& [symbol, facts] : symbols.items()) {
+    const auto recorded = facts.at("value").get<std::int64_t>();
+    const auto found = requested.find(symbol);
+    const std::int64_t value = found == requested.end() ? recorded : found->second;
+    const std::int64_t least = facts.value("min", recorded);
+    if (facts.contains("min") ? value < least : value != recorded) {
+      config_error(
+          "{}: {} is {}, but the recording holds {}; use one of these sizes, or record the model at yours with "
+          "tools/record_model.py",
+          file, symbol, value, sizes_text(symbols));
+    }
+    sizes[symbol] = value;
+  }
+  return sizes;
+}
+
+// --- Tables
+
+class Reader {
+ public:
+  Reader(const json& root, const std::string& file, const GraphSizes& sizes)
+      : root_(root), file_(file), forms_(root, file, sizes) {
+    graph_.file = file;
+  }
+
+  ModelGraph read() {
+    graph_.type = root_.at("class").get<std::string>();
+    graph_.compute_dtype = dtype_named(root_.at("compute_dtype").get<std::string>(), Where{file_, "compute_dtype", 0});
+    graph_.attention_is_a_node = root_.value("attention", "native") == "node";
+    read_modules();
+    read_storages();
+    read_tensors();
+    read_parameters();
+    for (const json& op : root_.at("ops")) graph_.ops.push_back(op.get<std::string>());
+    const json& events = root_.at("events");
+    graph_.events.reserve(events.size());
+    for (std::size_t i = 0; i < events.size(); ++i) read_event(events[i], {file_, "events", i});
+    if (graph_.events.empty() || graph_.events.back().kind != EventKind::kEnd) {
+      config_error("{}: the events do not end with 'end'; record the model again with tools/record_model.py", file_);
+    }
+    return std::move(graph_);
+  }
+
+ private:
+  template <class Table>
+  int id(const json& value, const Table& table, std::string_view name, const Where& where) const {
+    const std::int64_t id = forms_.number(value, where);
+    if (id < 0 || id >= std::ssize(table)) where.refuse("{} {} of {}", name, id, table.size());
+    return static_cast<int>(id);
+  }
+  int tensor(const json& value, const Where& where) const { return id(value, graph_.tensors, "tensor", where); }
+  std::vector<int> tensors(const json& values, const Where& where) const {
+    std::vector<int> ids;
+    ids.reserve(values.size());
+    for (const json& value : values) ids.push_back(tensor(value, where));
+    return ids;
+  }
+
+  void read_modules() {
+    for (const json& module : root_.at("modules")) {
+      graph_.modules.push_back({module.at(0).get<std::string>(), module.at(1).get<std::string>()});
+    }
+    if (graph_.modules.empty() || !graph_.modules.front().path.empty()) {
+      config_error("{}: modules[0] is not the root, whose path is empty", file_);
+    }
+  }
+
+  void read_storages() {
+    const json& storages = root_.at("storages");
+    for (std::size_t i = 0; i < storages.size(); ++i) {
+      const Where where{file_, "storages", i};
+      const std::int64_t bytes = forms_.number(storages[i].at(0), where);
+      if (bytes < 0 || bytes > kMostBytes) where.refuse("{} bytes", bytes);
+      graph_.storages.push_back({bytes, kind_of(storages[i].at(1).get<std::string>(), where)});
+    }
+  }
+
+  static StorageKind kind_of(const std::string& word, const Where& where) {
+    if (word == "parameter") return StorageKind::kParameter;
+    if (word == "buffer") return StorageKind::kBuffer;
+    if (word == "input") return StorageKind::kInput;
+    if (word == "temporary") return StorageKind::kTemporary;
+    where.refuse("unknown kind of storage '{}'", shown_text(word));
+  }
+
+  void read_tensors() {
+    const json& tensors = root_.at("tensors");
+    graph_.tensors.reserve(tensors.size());
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      const Where where{file_, "tensors", i};
+      const json& row = tensors[i];
+      GraphTensor tensor;
+      tensor.storage = id(row.at(0), graph_.storages, "storage", where);
+      tensor.dtype = dtype_named(row.at(1).get<std::string>(), where);
+      std::vector<std::int64_t> sizes;
+      std::int64_t bytes = element_bytes(tensor.dtype);
+      for (const json& size : row.at(2)) {
+        sizes.push_back(forms_.number(size, where));
+        const auto product = sizes.back() < 0 ? std::nullopt : checked_multiply(bytes, sizes.back());
+        if (!product || *product > kMostBytes) where.refuse("size {}", sizes.back());
+        bytes = *product;
+      }
+      tensor.shape = Shape(std::move(sizes));
+      graph_.tensors.push_back(std::move(tensor));
+    }
+  }
+
+  void read_parameters() {
+    const json& parameters = root_.at("parameters");
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      const json& row = parameters[i];
+      graph_.parameters.push_back(
+          {row.at(0).get<std::string>(), tensor(row.at(1), {file_, "parameters", i}), row.at(2).get<bool>()});
+    }
+    const json ties = root_.value("tied", json::object());
+    for (const auto& [name, of] : ties.items()) {
+      graph_.ties.push_back({name, of.get<std::string>()});
+    }
+    const json buffers = root_.value("buffers", json::array());
+    for (std::size_t i = 0; i < buffers.size(); ++i) {
+      graph_.buffers.push_back({buffers[i].at(0).get<std::string>(), tensor(buffers[i].at(1), {file_, "buffers", i})});
+    }
+    for (const auto& [name, value] : root_.at("inputs").items()) {
+      if (value.is_object() && value.contains("value")) continue;
+      graph_.inputs.push_back({name, tensor(value, {file_, "inputs", graph_.inputs.size()})});
+    }
+  }
+
+  void read_event(const json& row, const Where& where) {
+    const auto word = row.at(0).get<std::string>();
+    GraphEvent event;
+    if (word == "op") {
+      event.kind = EventKind::kOp;
+      event.op = static_cast<int>(graph_.operators.size());
+      graph_.operators.push_back(read_operator(row, where));
+    } else if (word == "enter" || word == "exit") {
+      const bool enters = word == "enter";
+      event.kind = enters ? EventKind::kEnter : EventKind::kExit;
+      event.id = id(row.at(1), graph_.modules, "module", where);
+      if (enters) event.number = forms_.number(row.at(2), where);
+      event.ids = tensors(row.at(enters ? 3 : 2), where);
+    } else if (word == "free") {
+      event.kind = EventKind::kFree;
+      event.id = id(row.at(1), graph_.storages, "storage", where);
+    } else if (word == "save") {
+      event.kind = EventKind::kSave;
+      event.id = static_cast<int>(forms_.number(row.at(1), where));
+      event.ids = {tensor(row.at(2), where)};
+      event.number = row.at(3).is_null() ? -1 : forms_.number(row.at(3), where);
+    } else if (word == "unpack" || word == "drop") {
+      event.kind = word == "drop" ? EventKind::kDrop : EventKind::kUnpack;
+      event.id = static_cast<int>(forms_.number(row.at(1), where));
+    } else if (word == "loss") {
+      event.kind = EventKind::kLoss;
+      event.ids = {tensor(row.at(1), where)};
+    } else if (word == "backward") {
+      event.kind = EventKind::kBackward;
+    } else if (word == "node") {
+      event.kind = EventKind::kNode;
+      event.number = sequence_of(row.at(1), where);
+    } else if (word == "grad") {
+      event.kind = EventKind::kGrad;
+      event.ids = {tensor(row.at(2), where)};
+    } else if (word != "end") {
+      where.refuse("unknown event '{}'", shown_text(word));
+    }
+    graph_.events.push_back(std::move(event));
+  }
+
+  // -1: none; PyTorch's AccumulateGrad has 2^64 - 1.
+  std::int64_t sequence_of(const json& value, const Where& where) const {
+    if (value.is_null() || (value.is_number_unsigned() &&
+                            value.get<std::uint64_t>() > std::uint64_t{std::numeric_limits<std::int64_t>::max()})) {
+      return -1;
+    }
+    return forms_.number(value, where);
+  }
+
+  GraphOp read_operator(const json& row, const Where& where) const {
+    GraphOp op;
+    op.name = id(row.at(1), graph_.ops, "operator", where);
+    op.ins = tensors(row.at(2), where);
+    op.outs = tensors(row.at(3), where);
+    op.is_causal = is_causal(row.at(4));
+    op.flops =
+        row.at(5).is_number_float() ? row.at(5).get<double>() : static_cast<double>(forms_.number(row.at(5), where));
+    op.sequence = sequence_of(row.at(6), where);
+    if (!row.at(7).is_null()) op.node = row.at(7).get<std::string>();
+    op.module = row.at(8).is_null() ? 0 : id(row.at(8), graph_.modules, "module", where);
+    if (row.size() > 9 && row.at(9).contains("writes")) {
+      for (const json& argument : row.at(9).at("writes")) op.writes.push_back(argument.get<int>());
+    }
+    return op;
+  }
+
+  // Attention kernels have no other flag that is on.
+  static bool is_causal(const json& args) {
+    return std::ranges::any_of(args, [](const json& arg) { return arg.is_boolean() && arg.get<bool>(); });
+  }
+
+  const json& root_;
+  const std::string& file_;
+  const Forms forms_;
+  ModelGraph graph_;
+};
+
+json parsed(const std::filesystem::path& path) {
+  const std::string file = path.string();
+  json root = io::parse_json(io::text_of_file(path, kMostText), file);
+  if (!root.is_object() || root.value("format", json()) != kFormat) {
+    config_error("{}: is not a recorded model: its format is not \"{}\"; make one with tools/record_model.py", file,
+                 kFormat);
+  }
+  const json version = root.value("version", json());
+  if (!version.is_number_integer() || version.get<std::int64_t>() < 0 || version.get<std::int64_t>() > kNewestVersion) {
+    config_error("{}: version {}; this program reads versions 0 to {}", file, shown_text(version.dump()),
+                 kNewestVersion);
+  }
+  return root;
+}
+
+// What the file's author got wrong in the shape of the JSON has one text.
+template <class Read>
+auto reading(const std::filesystem::path& path, Read read) {
+  try {
+    return read(parsed(path), path.string());
+  } catch (const json::exception& error) {
+    config_error("{}: is not a recorded model: {}; record the model again with tools/record_model.py", path.string(),
+                 shown_text(error.what()));
+  }
+}
+
+}  // namespace
+
+ModelGraph read_model_graph(const std::filesystem::path& path, const GraphSizes& sizes) {
+  return reading(path, [&](const json& root, const std::string& file) {
+    return Reader(root, file, sizes_of(root, file, sizes)).read();
+  });
+}
+
+GraphSizes recorded_sizes(const std::filesystem::path& path) {
+  return reading(path, [](const json& root, const std::string& file) { return sizes_of(root, file, {}); });
+}
+
+}  // namespace loom::models

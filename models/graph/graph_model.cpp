@@ -1,0 +1,194 @@
+#include "models/graph/graph_model.h"
+
+#include <algorithm>
+#include <string>
+#include <unordered_map>
+
+#include "engine/core/error.h"
+#include "models/graph/graph_replay.h"
+
+namespace loom::models {
+namespace {
+
+using nn::Args;
+using nn::Value;
+
+// Its calls are numbered in the order of the recording; a recompute repeats the number of the call.
+class RecordedModule : public nn::Module {
+ public:
+  RecordedModule(std::shared_ptr<Replay> replay, int module)
+      : replay_(std::move(replay)),
+        about_(replay_->program().graph.modules[static_cast<std::size_t>(module)]),
+        calls_(replay_->program().module_calls[static_cast<std::size_t>(module)]) {}
+
+  std::string_view type_name() const override { return about_.type; }
+  // A container is a list of modules that no parent calls.
+  bool has_forward() const override {
+    return !calls_.empty() || (about_.type != "ModuleList" && about_.type != "ModuleDict");
+  }
+  void add(const std::string& name, const std::shared_ptr<RecordedModule>& child) { register_module(name, child); }
+  nn::ParamSlot& add_parameter(const std::string& name, const Shape& shape, DType dtype) {
+    return register_parameter(name, shape, nn::Init::normal(kStd), dtype);
+  }
+  nn::ParamSlot& add_tied(const std::string& name, const nn::ParamSlot& other) { return register_tied(name, other); }
+  void add_buffer(const std::string& name, const Shape& shape, DType dtype) {
+    register_buffer(name, Tensor::meta(shape, dtype, name));
+  }
+
+ protected:
+  Value forward(const Args& args) override {
+    const Value& number = args.find("call");
+    const std::int64_t call = number.is_none() ? 0 : number.number();
+    require(call < std::ssize(calls_), "'{}' is called {} times in the recording", about_.path, calls_.size());
+    const int index = calls_[static_cast<std::size_t>(call)];
+    return {replay_->run(index, arguments_of(args, index))};
+  }
+  virtual std::vector<Tensor> arguments_of(const Args& args, int /*call*/) const { return args.tensors(); }
+  Replay& replay() const { return *replay_; }
+
+ private:
+  static constexpr double kStd = 0.02;
+
+  const std::shared_ptr<Replay> replay_;
+  const GraphModule& about_;
+  const std::vector<int>& calls_;
+};
+
+class RecordedModel final : public RecordedModule {
+ public:
+  explicit RecordedModel(const std::shared_ptr<Replay>& replay) : RecordedModule(replay, 0) {}
+
+  data::ForwardResult step(const data::Batch& batch) {
+    replay().run_before();
+    Args args;
+    for (const GraphInput& input : replay().program().graph.inputs) {
+      args.named.emplace_back(input.name, batch.at(input.name));
+    }
+    Value results = call(std::move(args));
+    return {std::move(results), [this](const Value& values) {
+              std::vector<Tensor> tensors;
+              values.collect_tensors(tensors);
+              return replay().loss_of(tensors);
+            }};
+  }
+
+ protected:
+  // By the names of the inputs.
+  std::vector<Tensor> arguments_of(const Args& args, int call) const override {
+    const GraphProgram& program = replay().program();
+    std::vector<Tensor> tensors;
+    for (const int tensor : program.calls[static_cast<std::size_t>(call)].arguments) {
+      const auto input = std::ranges::find(program.graph.inputs, tensor, &GraphInput::tensor);
+      check_model(input != program.graph.inputs.end(), "{}: the model reads a tensor that is none of its inputs",
+                  program.graph.file);
+      tensors.push_back(args.find(input->name).tensor());
+    }
+    return tensors;
+  }
+};
+
+struct Path {
+  std::string parent;
+  std::string name;
+};
+
+Path split(const std::string& path) {
+  const std::size_t dot = path.rfind('.');
+  if (dot == std::string::npos) return {"", path};
+  return {path.substr(0, dot), path.substr(dot + 1)};
+}
+
+class Builder {
+ public:
+  explicit Builder(std::shared_ptr<const GraphProgram> program)
+      : replay_(std::make_shared<Replay>(std::move(program))), graph_(replay_->program().graph) {}
+
+  std::shared_ptr<nn::Module> build() {
+    const auto root = std::make_shared<RecordedModel>(replay_);
+    modules_[""] = root;
+    std::vector<nn::Module*> order{root.get()};
+    for (int i = 1; i < std::ssize(graph_.modules); ++i) {
+      const GraphModule& about = graph_.modules[static_cast<std::size_t>(i)];
+      const auto module = std::make_shared<RecordedModule>(replay_, i);
+      const Path path = split(about.path);
+      at(path.parent, about.path).add(path.name, module);
+      modules_[about.path] = module;
+      order.push_back(module.get());
+    }
+    replay_->set_modules(std::move(order));
+    add_parameters();
+    add_buffers();
+    return root;
+  }
+
+ private:
+  RecordedModule& at(const std::string& path, const std::string& of) {
+    const auto found = modules_.find(path);
+    if (found == modules_.end()) {
+      config_error("{}: '{}' lies in module '{}', which is not recorded before it", graph_.file, of, path);
+    }
+    return *found->second;
+  }
+
+  void add_parameters() {
+    for (const GraphParameter& parameter : graph_.parameters) {
+      const GraphTensor& about = graph_.tensors[static_cast<std::size_t>(parameter.tensor)];
+      const Path path = split(parameter.name);
+      const DType dtype = is_floating(about.dtype) ? DType::kF32 : about.dtype;
+      nn::ParamSlot& slot = at(path.parent, parameter.name).add_parameter(path.name, about.shape, dtype);
+      slot.value.set_requires_grad(parameter.requires_grad && is_floating(dtype));
+      replay_->set_parameter(parameter.tensor, slot);
+      slots_[parameter.name] = &slot;
+    }
+    for (const GraphTie& tie : graph_.ties) {
+      const auto found = slots_.find(tie.of);
+      if (found == slots_.end())
+        config_error("{}: '{}' is tied to '{}', which is no parameter", graph_.file, tie.name, tie.of);
+      const Path path = split(tie.name);
+      at(path.parent, tie.name).add_tied(path.name, *found->second);
+    }
+  }
+
+  void add_buffers() {
+    for (const GraphBuffer& buffer : graph_.buffers) {
+      const GraphTensor& about = graph_.tensors[static_cast<std::size_t>(buffer.tensor)];
+      const Path path = split(buffer.name);
+      at(path.parent, buffer.name).add_buffer(path.name, about.shape, about.dtype);
+    }
+    // Only now: a further buffer of a module moves those before it.
+    for (const GraphBuffer& buffer : graph_.buffers) {
+      const Path path = split(buffer.name);
+      std::vector<nn::Buffer>& own = at(path.parent, buffer.name).own_buffers();
+      replay_->set_buffer(buffer.tensor, *std::ranges::find(own, path.name, &nn::Buffer::name));
+    }
+  }
+
+  const std::shared_ptr<Replay> replay_;
+  const ModelGraph& graph_;
+  std::unordered_map<std::string, std::shared_ptr<RecordedModule>> modules_;
+  std::unordered_map<std::string, nn::ParamSlot*> slots_;
+};
+
+}  // namespace
+
+std::shared_ptr<nn::Module> make_graph_model(std::shared_ptr<const GraphProgram> program) {
+  return Builder(std::move(program)).build();
+}
+
+data::Batch graph_batch(const GraphProgram& program) {
+  data::Batch batch;
+  for (const GraphInput& input : program.graph.inputs) {
+    const GraphTensor& about = program.graph.tensors[static_cast<std::size_t>(input.tensor)];
+    const DType dtype = is_floating(about.dtype) ? DType::kF32 : about.dtype;
+    batch.values.emplace_back(input.name, Tensor::meta(about.shape, dtype, input.name));
+  }
+  return batch;
+}
+
+data::ForwardResult graph_forward_step(data::DataIterator& data, nn::Module& model) {
+  auto* recorded = dynamic_cast<RecordedModel*>(&model);
+  require(recorded != nullptr, "the forward of a recorded model was called with a {}", model.type_name());
+  return recorded->step(data.next());
+}
+
+}  // namespace loom::models
