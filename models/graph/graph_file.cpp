@@ -126,31 +126,61 @@ class Forms {
 
 // --- Symbols
 
+// One of the sizes that the file has forms of.
+struct Symbol {
+  std::int64_t recorded = 0;
+  std::int64_t least = 0;
+  bool is_fixed = false;
+
+  explicit Symbol(const json& facts)
+      : recorded(facts.at("values").at(0).get<std::int64_t>()),
+        least(facts.value("min", std::int64_t{1})),
+        is_fixed(facts.at("fixed").get<bool>()) {}
+  bool has(std::int64_t value) const { return is_fixed ? value == recorded : value >= least; }
+};
+
 std::string sizes_text(const json& symbols) {
   std::vector<std::string> texts;
-  for (const auto& [symbol, facts] : symbols.items()) {
-    texts.push_back(facts.contains("min") ? fmt::format("{} from {} on", symbol, facts.at("min").get<std::int64_t>())
-                                          : fmt::format("{} = {}", symbol, facts.at("value").get<std::int64_t>()));
+  for (const auto& [name, facts] : symbols.items()) {
+    const Symbol symbol(facts);
+    texts.push_back(symbol.is_fixed ? fmt::format("{} = {}", name, symbol.recorded)
+                                    : fmt::format("{} from {} on", name, symbol.least));
   }
   return fmt::format("{}", fmt::join(texts, ", "));
 }
 
+// A file without symbols holds the sizes of its inputs: rows are those of input_ids, or else of the first input with
+// rows; tokens are those of input_ids, or else of an input of whole numbers in rows.
+json fixed_symbols(const json& inputs) {
+  json symbols = json::object();
+  const auto set = [&](const char* name, const json& value) {
+    if (!symbols.contains(name)) symbols[name] = {{"values", {value}}, {"fixed", true}};
+  };
+  const auto add = [&](const json& row) {
+    const json& shape = row.at(0);
+    if (shape.size() < 2) return;
+    if (shape.size() == 2 && row.at(1).get<std::string>().starts_with("int")) set("S", shape.at(1));
+    set("B", shape.at(0));
+  };
+  if (inputs.contains("input_ids")) add(inputs.at("input_ids"));
+  for (const auto& [name, row] : inputs.items()) add(row);
+  return symbols;
+}
+
 GraphSizes sizes_of(const json& root, const std::string& file, const GraphSizes& requested) {
   GraphSizes sizes;
-  if (!root.contains("symbols")) return sizes;
-  const json& symbols = root.at("symbols");
-  for (const auto& [symbol, facts] : symbols.items()) {
-    const auto recorded = facts.at("value").get<std::int64_t>();
-    const auto found = requested.find(symbol);
-    const std::int64_t value = found == requested.end() ? recorded : found->second;
-    const std::int64_t least = facts.value("min", recorded);
-    if (facts.contains("min") ? value < least : value != recorded) {
+  const json symbols = root.contains("symbols") ? root.at("symbols") : fixed_symbols(root.at("inputs_meta"));
+  for (const auto& [name, facts] : symbols.items()) {
+    const Symbol symbol(facts);
+    const auto found = requested.find(name);
+    const std::int64_t value = found == requested.end() ? symbol.recorded : found->second;
+    if (!symbol.has(value)) {
       config_error(
           "{}: {} is {}, but the recording holds {}; use one of these sizes, or record the model at yours with "
           "tools/record_model.py",
-          file, symbol, value, sizes_text(symbols));
+          file, name, value, sizes_text(symbols));
     }
-    sizes[symbol] = value;
+    sizes[name] = value;
   }
   return sizes;
 }

@@ -126,7 +126,7 @@ using GraphSizes = std::map<std::string, std::int64_t>;
 // `sizes`: a symbol that is left out has the value it was recorded with.
 ModelGraph read_model_graph(const std::filesystem::path& path, const GraphSizes& sizes = {});
 
-// The symbols of the file with the values of its recording; none: it holds one size alone.
+// The symbols of the file with the values of its recording.
 GraphSizes recorded_sizes(const std::filesystem::path& path);
 
 }  // namespace loom::models
