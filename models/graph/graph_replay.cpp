@@ -9,6 +9,28 @@
 namespace loom::models {
 namespace {
 
+// The steps without which no gradient that is needed is made: a frozen parameter's are not.
+std::vector<bool> needed_steps(const GraphBackward& node, const autograd::Needs& needs) {
+  std::vector<bool> slots(static_cast<std::size_t>(node.slots));
+  const auto need = [&](const GraphBackward::Place& place) {
+    if (place.slot >= 0) slots[static_cast<std::size_t>(place.slot)] = true;
+  };
+  for (std::size_t i = 0; i < node.returns.size(); ++i) {
+    if (needs[i]) need({.slot = node.returns[i].slot});
+  }
+  std::vector<bool> steps(node.steps.size());
+  for (std::size_t i = node.steps.size(); i-- > 0;) {
+    const GraphBackward::Step& step = node.steps[i];
+    steps[i] = step.outs.empty() || std::ranges::any_of(step.outs, [&](const GraphBackward::Output& out) {
+                 return slots[static_cast<std::size_t>(out.slot)];
+               });
+    if (!steps[i]) continue;
+    std::ranges::for_each(step.ins, need);
+    for (const GraphBackward::Output& out : step.outs) need(out.of);
+  }
+  return steps;
+}
+
 const GraphTensor& described(const GraphProgram& program, int tensor) {
   return program.graph.tensors[static_cast<std::size_t>(tensor)];
 }
@@ -214,7 +236,11 @@ autograd::Grads Replay::run_backward(const GraphBackward& node, autograd::Saved 
   const auto at_place = [&](const GraphBackward::Place& place) {
     return place.slot >= 0 ? slots[static_cast<std::size_t>(place.slot)] : fixed(place.parameter);
   };
-  for (const GraphBackward::Step& step : node.steps) {
+  const bool is_whole = std::ranges::find(needs, false) == needs.end();
+  const std::vector<bool> is_needed = is_whole ? std::vector<bool>() : needed_steps(node, needs);
+  for (std::size_t i = 0; i < node.steps.size(); ++i) {
+    const GraphBackward::Step& step = node.steps[i];
+    if (!is_whole && !is_needed[i]) continue;
     for (const int slot : step.frees) slots[static_cast<std::size_t>(slot)] = Tensor();
     for (const GraphBackward::Output& out : step.outs) {
       slots[static_cast<std::size_t>(out.slot)] =

@@ -1,0 +1,115 @@
+// Plans of recorded PyTorch models beside plans of the models that are built here.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "engine/cli/hub_callbacks.h"
+#include "engine/core/error.h"
+#include "engine/plan/planner.h"
+#include "tests/plan/small_plan.h"
+#include "tests/support/files.h"
+
+namespace loom::plan {
+namespace {
+
+const std::filesystem::path kGraphs = kSource / "tests/reference/graphs";
+
+struct Case {
+  std::string name;
+  std::string layers;
+  std::string yaml = {};
+};
+
+class GraphPlan : public ::testing::TestWithParam<Case> {
+ protected:
+  train::TrainSections job() const {
+    train::TrainSections a = arguments();
+    a.model.model_config.reset();
+    a.data.data_path.clear();
+    const std::string yaml = "sharding_size: auto\nparam_dtype: bf16\nreduce_dtype: fp32\nsub_modules_to_wrap: [\"" +
+                             GetParam().layers + ".{*}\"]\n" + GetParam().yaml;
+    test::write_file(folder_ / "fsdp2.yaml", yaml);
+    a.parallel.fsdp2_config_path = folder_ / "fsdp2.yaml";
+    a.data.seq_length = 128;
+    return a;
+  }
+  train::TrainSections recorded() const {
+    train::TrainSections a = job();
+    a.model.model_graph = kGraphs / GetParam().name / "graph.json.gz";
+    return a;
+  }
+  train::TrainSections built() const {
+    train::TrainSections a = job();
+    a.model.model_config = kGraphs / GetParam().name / "config.json";
+    return a;
+  }
+  static StepEstimate plan(const train::TrainSections& a) { return estimate_step(a, cli::hub_callbacks(a), profile()); }
+
+  const std::filesystem::path folder_ = test::fresh_folder();
+};
+
+// Collectives and marks of the groups, in the host's order.
+std::vector<std::string> events_of(const device::Recording& recording) {
+  std::vector<std::string> events;
+  recording.visit(
+      [&](const device::Entry& entry) {
+        if (entry.kind != device::EntryKind::kCollective) return;
+        events.push_back(
+            fmt::format("{} {} {}", recording.text(entry.name), recording.text(entry.subject), entry.bytes));
+      },
+      [&](const device::Mark& mark) {
+        events.push_back(fmt::format("{} {}", mark.kind.token(), recording.text(mark.subject)));
+      });
+  return events;
+}
+
+TEST_P(GraphPlan, IsThatOfTheModelBuiltHere) {
+  const StepEstimate recorded_plan = plan(recorded()), built_plan = plan(built());
+  EXPECT_EQ(recorded_plan.parameters, built_plan.parameters);
+  EXPECT_EQ(events_of(recorded_plan.run().recording), events_of(built_plan.run().recording));
+  const auto peak = static_cast<double>(built_plan.memory.peak_allocated_bytes);
+  EXPECT_NEAR(static_cast<double>(recorded_plan.memory.peak_allocated_bytes), peak, 0.01 * peak);
+  EXPECT_NEAR(recorded_plan.throughput.model_flops, built_plan.throughput.model_flops,
+              0.01 * built_plan.throughput.model_flops);
+}
+
+TEST_P(GraphPlan, IsTheSameTwice) {
+  const StepEstimate one = plan(recorded()), other = plan(recorded());
+  EXPECT_EQ(one.time.step_ns, other.time.step_ns);
+  EXPECT_EQ(one.memory.peak_reserved_bytes, other.memory.peak_reserved_bytes);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, GraphPlan,
+                         ::testing::Values(Case{"tiny_qwen3", "model.layers"},
+                                           Case{"tiny_qwen3", "model.layers",
+                                                "recompute: true\nrecompute_modules: [\"model.layers.{*}\"]\n"},
+                                           Case{"tiny_gpt2", "transformer.h"}, Case{"tiny_llama", "model.layers"}),
+                         [](const auto& info) { return fmt::format("{}_{}", info.param.name, info.index); });
+
+class GraphJob : public GraphPlan {};
+INSTANTIATE_TEST_SUITE_P(Models, GraphJob, ::testing::Values(Case{"tiny_qwen3", "model.layers"}));
+
+TEST_P(GraphJob, SizesOfTheJobScaleTheRecording) {
+  train::TrainSections a = recorded();
+  const StepEstimate small = plan(a);
+  a.data.seq_length = 512;
+  a.schedule.micro_batch_size = 4;
+  a.schedule.global_batch_size = 2 * kRanks * a.schedule.micro_batch_size;
+  const StepEstimate large = plan(a);
+  EXPECT_EQ(large.throughput.tokens, 8 * small.throughput.tokens);
+  EXPECT_GT(large.throughput.model_flops, 8 * small.throughput.model_flops);
+  a.schedule.micro_batch_size = 1;
+  EXPECT_THROW(plan(a), ConfigError);
+}
+
+TEST_P(GraphJob, FrozenModulesHaveNoGradients) {
+  train::TrainSections a = recorded();
+  const StepEstimate whole = plan(a);
+  a.model.freeze = {"model.layers.0"};
+  const StepEstimate frozen = plan(a);
+  EXPECT_LT(frozen.trained_parameters, whole.trained_parameters);
+  EXPECT_LT(frozen.time.step_ns, whole.time.step_ns);
+  EXPECT_LT(frozen.memory.steady_allocated_bytes, whole.memory.steady_allocated_bytes);
+}
+
+}  // namespace
+}  // namespace loom::plan
