@@ -30,7 +30,7 @@ class HuggingFaceModel:
     """A class of transformers with the inputs that its family takes."""
 
     def __init__(self, arguments):
-        self.image = None
+        self.dtype = getattr(torch, arguments.dtype)
         self.config, self.where = read_config(arguments.model), arguments.model
         for setting in arguments.set:
             apply_setting(self.config, setting)
@@ -96,15 +96,15 @@ class HuggingFaceModel:
         config = self.built_config
         height, width = self.images[0] if self.images else pair(getattr(config, "image_size", 224))
         channels = getattr(config, "num_channels", 3)
-        return {"pixel_values": torch.zeros((batch, channels, height, width)),
+        return {"pixel_values": torch.zeros((batch, channels, height, width), dtype=self.dtype),
                 "labels": torch.zeros(batch, dtype=torch.int64)}
 
     def _qwen_vl_inputs(self, point, labels):
         grid, ids = point["control"]["image_grid_thw"], point["control"]["input_ids"]
         vision = self.built_config.vision_config
         width = vision.in_channels * vision.temporal_patch_size * vision.patch_size**2
-        return {"input_ids": ids, "pixel_values": torch.zeros((point["B"] * point["P"], width)), "image_grid_thw": grid,
-                "position_ids": torch.zeros((3, point["B"], point["S"]), dtype=torch.int64), "labels": labels}
+        return {"input_ids": ids, "pixel_values": torch.zeros((point["B"] * point["P"], width), dtype=self.dtype),
+                "image_grid_thw": grid, "position_ids": torch.zeros((3, point["B"], point["S"]), dtype=torch.int64), "labels": labels}
 
     # ---- pictures of Qwen-VL
 
@@ -245,12 +245,6 @@ def cast_parameters(model, dtype):
                 if parameter not in made:
                     made[parameter] = torch.nn.Parameter(parameter.detach().to(dtype), parameter.requires_grad)
                 module._parameters[name] = made[parameter]
-
-
-def cast_inputs(inputs, dtype):
-    """Floating inputs in the compute dtype, as FSDP gives them to the root; labels in fp32 stay."""
-    return {name: value.to(dtype) if isinstance(value, torch.Tensor) and value.is_floating_point() else value
-            for name, value in inputs.items()}
 
 
 def selected(model, pattern):

@@ -97,9 +97,10 @@ class RmsNorm(torch.autograd.Function):
 
     @staticmethod
     def backward(context, grad):
-        if len(context.saved_tensors) == 2:
-            return torch.ops.rec.rms_norm_backward.plain(grad, *context.saved_tensors), None, None
-        return *torch.ops.rec.rms_norm_backward(grad, *context.saved_tensors), None
+        saved = context.saved_tensors  # each access unpacks them
+        if len(saved) == 2:
+            return torch.ops.rec.rms_norm_backward.plain(grad, *saved), None, None
+        return *torch.ops.rec.rms_norm_backward(grad, *saved), None
 
 
 def attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):

@@ -217,12 +217,10 @@ class Recorder(TorchDispatchMode):
 
     def __torch_dispatch__(self, function, types, arguments=(), named=None):
         named = named or {}
-        if not self.recording:
-            return function(*arguments, **named)
-        if function.namespace == "prim" or function is torch.ops.aten.detach.default:
-            return function(*arguments, **named)
-        place = self._place()
         leaves = [leaf for leaf in tree_flatten((arguments, named))[0] if isinstance(leaf, torch.Tensor)]
+        if not self.recording or function.namespace == "prim" or function is torch.ops.aten.detach.default:
+            return self._run(function, leaves, arguments, named)
+        place = self._place()
         inputs = [self.describe(leaf) for leaf in leaves]
         result = self._run(function, leaves, arguments, named)
         outputs = self._tensors(result)

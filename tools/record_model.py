@@ -101,7 +101,7 @@ def record(arguments, source, point):
         model.train()
         models.cast_parameters(model, dtype)
         models.cast_inputs_of(model, arguments.cast_inputs_of, dtype)
-        inputs = models.cast_inputs(source.inputs(point), dtype)
+        inputs = source.inputs(point)
     recorder = Recorder(model, inputs, fake_mode)
     recorder.class_name = type(model).__name__
 
