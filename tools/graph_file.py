@@ -6,6 +6,7 @@ import os
 import tempfile
 
 from graph_forms import NotScalable, place
+from graph_models import error
 
 FORMAT, VERSION = "shardloom-graph", 1
 # Fields of an event that are lists of tensors, and fields that are one.
@@ -127,6 +128,13 @@ def symbols(points):
         fixed = len(values) == 1
         found[letter] = {"values": values, "fixed": fixed, "min": values[0] if fixed else min(2, values[0])}
     return found
+
+
+def probe(path):
+    """Before the recording: can the file be written?"""
+    folder = os.path.dirname(os.path.abspath(path))
+    if os.path.isdir(path) or not os.path.isdir(folder) or not os.access(folder, os.W_OK):
+        raise error("--out", f"{path} cannot be written", "name a file in a folder that exists and may be written")
 
 
 def write(path, graph):

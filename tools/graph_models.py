@@ -4,10 +4,11 @@ A model and its inputs are made inside the fake mode, so they have shapes and no
 (grids, ids among which it looks for pictures) are real: control inputs.
 """
 
-import fnmatch
+import contextlib
 import importlib.util
 import inspect
 import json
+import math
 import pathlib
 import re
 
@@ -22,6 +23,17 @@ class RecordError(Exception):
 
 def error(where, found, advice):
     return RecordError(f"{where}: {found}; {advice}")
+
+
+@contextlib.contextmanager
+def told(what):
+    """Whatever the code of a model throws inside becomes a sentence."""
+    try:
+        yield
+    except RecordError:
+        raise
+    except Exception as problem:
+        raise RecordError(f"{what}: {type(problem).__name__}: {first_line(problem)}") from problem
 
 
 # ---- transformers
@@ -76,7 +88,9 @@ class HuggingFaceModel:
                         "use a model type of the installed transformers, or --python") from None
         made = self.model_class()
         if made._can_set_experts_implementation():
-            config._experts_implementation = self.experts
+            config._experts_implementation = self.experts or "grouped_mm"
+        elif self.experts:
+            raise error("--experts", f"{self.class_name} has no choice of them", "leave it out")
         self.built_config = config
         return made(config)
 
@@ -110,11 +124,15 @@ class HuggingFaceModel:
 
     def patches(self):
         """The numbers of patches of a picture, by --image: one symbol P."""
-        if self.family() != "qwen_vl":
+        family = self.family()
+        if self.images and family == "text" or len(self.images) > 1 and family == "image":
+            raise error("--image", f"{self.class_name} takes " + ("no pictures" if family == "text" else "one size"),
+                        "leave it out" if family == "text" else "give one")
+        if family != "qwen_vl":
             return []
         if not self.images:
             raise error(self.where, f"{self.class_name} takes pictures", "give their height and width: --image 448 448")
-        return [math_product(self._grid(image)) for image in self.images]
+        return [math.prod(self._grid(image)) for image in self.images]
 
     def _vision(self, key, default):
         return self.config["vision_config"].get(key, default)
@@ -140,10 +158,6 @@ class HuggingFaceModel:
         ids[:, :tokens] = self.config["image_token_id"]
         grid = torch.tensor([[1, *self._grid(image)]] * point["B"])
         return {"input_ids": ids, "image_grid_thw": grid}
-
-
-def math_product(sides):
-    return sides[0] * sides[1]
 
 
 def pair(size):
@@ -208,6 +222,10 @@ class PythonModel:
     takes_sequences = True
 
     def __init__(self, arguments):
+        for flag, value in (("--class", arguments.class_name), ("--set", arguments.set), ("--image", arguments.image),
+                            ("--experts", arguments.experts)):
+            if value:
+                raise error(flag, "it goes with --model", "write it into the Python file")
         path, colon, function = arguments.python.rpartition(":")
         if not colon or not path.endswith(".py"):
             raise error("--python", repr(arguments.python), "write FILE.py:FUNCTION, the function that makes the model")
@@ -215,7 +233,8 @@ class PythonModel:
             raise error("--python", f"there is no file {path}", "write FILE.py:FUNCTION")
         spec = importlib.util.spec_from_file_location("recorded_model", path)
         self.file = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(self.file)
+        with told(path):
+            spec.loader.exec_module(self.file)
         for name in (function, "inputs"):
             if not callable(getattr(self.file, name, None)):
                 raise error(path, f"there is no function {name}", f"define {name}" + ("" if name == function else
@@ -228,7 +247,8 @@ class PythonModel:
 
     def control(self, point):
         function = getattr(self.file, "control", None)
-        return function(point["B"], point["S"]) if function else {}
+        with told("control"):
+            return function(point["B"], point["S"]) if function else {}
 
     def inputs(self, point):
         return {**self.file.inputs(point["B"], point["S"]), **point["control"]}
@@ -268,6 +288,8 @@ def pattern_expression(pattern):
         return re.compile(re.escape(head) + r"\d+" + re.escape(tail))
     indices = set()
     for part in inside.split(","):
+        if not re.fullmatch(r"\d+(-\d+)?", part):
+            raise error("--cast-inputs-of", f"{pattern!r}: {part!r} is no index and no range", "write {*} or {0-3,8}")
         first, _, last = part.partition("-")
         indices.update(range(int(first), int(last or first) + 1))
     return re.compile(re.escape(head) + "(" + "|".join(str(index) for index in sorted(indices)) + ")" + re.escape(tail))

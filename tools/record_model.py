@@ -29,7 +29,7 @@ def read_arguments(words):
                         help="another value of the configuration (num_hidden_layers=4, text_config.vocab_size=512)")
     parser.add_argument("--batch", type=positive, nargs="+", default=[2, 3], metavar="B", help="sequences or pictures "
                         "of a rank; one value fixes it (default: 2 3)")
-    parser.add_argument("--sequence", type=positive, nargs="+", default=[96, 160, 224], metavar="S",
+    parser.add_argument("--sequence", type=positive, nargs="+", metavar="S",
                         help="tokens of a sequence; one value fixes it (default: 96 160 224)")
     parser.add_argument("--image", type=positive, nargs=2, action="append", default=[], metavar=("H", "W"),
                         help="height and width of a picture in pixels; again for another size")
@@ -39,7 +39,7 @@ def read_arguments(words):
     parser.add_argument("--attention", choices=("node", "native"), default="node",
                         help="scaled_dot_product_attention as the device's one kernel, or as this machine's")
     parser.add_argument("--norm", choices=("node", "decomposed"), default="node", help="the same for rms_norm")
-    parser.add_argument("--experts", choices=("grouped_mm", "batched_mm", "eager"), default="grouped_mm",
+    parser.add_argument("--experts", choices=("grouped_mm", "batched_mm", "eager"),
                         help="transformers' way to compute experts (default: grouped_mm)")
     parser.add_argument("--cast-inputs-of", nargs="+", default=[], metavar="PATTERN",
                         help="modules whose floating inputs FSDP will cast: the patterns of sub_modules_to_wrap")
@@ -54,20 +54,33 @@ def positive(text):
     return value
 
 
+SEQUENCES = (96, 160, 224)
+
+
 def grid(arguments, source):
     """The shapes to record. The last verifies the fit; a single shape needs none."""
+    from graph_forms import place
     from graph_models import error
     batches = sorted(set(arguments.batch))
     if len(batches) > 1 and batches[0] == 1:
         raise error("--batch", "B = 1 is another program than B = 2 and more", "record it alone: --batch 1")
     values = {"B": batches}
     if source.takes_sequences:
-        values["S"] = sorted(set(arguments.sequence))
-    if source.patches():
-        values["P"] = sorted(set(source.patches()))
+        values["S"] = sorted(set(arguments.sequence or SEQUENCES))
+    elif arguments.sequence:
+        raise error("--sequence", f"{source.class_name} takes no sequences", "leave it out")
+    patches = source.patches()
+    if patches:
+        values["P"] = sorted(set(patches))
     points = [dict(zip(values, point)) for point in itertools.product(*values.values())]
     if len(points) > 1:
         points.append(verifying_point(values, arguments.verify))
+        if points[-1] in points[:-1]:
+            raise error("--verify", f"{place(points[-1])} is one of the shapes that are fitted", "give another shape")
+        if any(len(one) == 1 and points[-1][letter] != one[0] for letter, one in values.items()):
+            raise error("--verify", f"{place(points[-1])} changes what has one value", "verify with that value")
+    elif arguments.verify:
+        raise error("--verify", "there is one shape, so nothing is fitted", "leave it out")
     return points
 
 
@@ -96,11 +109,12 @@ def record(arguments, source, point):
     dtype = getattr(torch, arguments.dtype)
     fake_mode = FakeTensorMode(allow_non_fake_inputs=True)
     point = {**point, "control": source.control(point)}
-    with fake_mode:
+    with fake_mode, models.told("the model cannot be made on fake tensors"):
         model = source.make()
         model.train()
         models.cast_parameters(model, dtype)
         models.cast_inputs_of(model, arguments.cast_inputs_of, dtype)
+    with fake_mode, models.told("its inputs cannot be made"):
         inputs = source.inputs(point)
     recorder = Recorder(model, inputs, fake_mode)
     recorder.class_name = type(model).__name__
@@ -109,6 +123,8 @@ def record(arguments, source, point):
         with DeviceKernels(arguments.attention == "node", arguments.norm == "node"):
             output = model(**inputs)
             loss, recorder.loss = models.loss_of(output)
+            if loss.grad_fn is None:
+                raise models.error("the model", "its loss depends on no trained parameter", "record it as it is trained")
             recorder.event("loss", recorder.describe(loss))
             return loss
 
@@ -184,11 +200,13 @@ def main(words):
     except ImportError as problem:
         print(f"record_model.py: {problem}; install it: pip install torch transformers", file=sys.stderr)
         return 2
+    import graph_file
     import graph_models as models
     try:
+        graph_file.probe(arguments.out)
         source = models.HuggingFaceModel(arguments) if arguments.model else models.PythonModel(arguments)
         write_graph(arguments, source, grid(arguments, source))
-    except (models.RecordError, OSError) as problem:
+    except models.RecordError as problem:
         print(f"record_model.py: {problem}", file=sys.stderr)
         return 2
     return 0
