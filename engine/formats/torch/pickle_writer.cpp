@@ -129,8 +129,7 @@ void PickleWriter::wholes(std::span<const std::int64_t> values) {
 void PickleWriter::global(std::string_view module, std::string_view name) {
   const std::pair<std::string, std::string> key(module, name);
   if (const auto found = classes_.find(key); found != classes_.end()) {
-    put('j');
-    return little(found->second, 4);
+    return use(found->second);
   }
   if (protocol_ >= 4) {
     text(module);
@@ -140,10 +139,25 @@ void PickleWriter::global(std::string_view module, std::string_view name) {
     put('c');
     out_ += fmt::format("{}\n{}\n", module, name);
   }
-  const std::uint64_t place = classes_.size();
-  classes_.emplace(key, place);
+  classes_.emplace(key, keep());
+}
+
+std::uint64_t PickleWriter::keep() {
+  require(kept_ <= std::numeric_limits<std::uint32_t>::max(), "a pickle keeps {} values", kept_);
   put('r');
+  little(kept_, 4);
+  return kept_++;
+}
+
+void PickleWriter::use(std::uint64_t place) {
+  put('j');
   little(place, 4);
+}
+
+void PickleWriter::shared_text(std::string_view value) {
+  if (const auto known = texts_.find(value); known != texts_.end()) return use(known->second);
+  text(value);
+  texts_.emplace(value, keep());
 }
 
 void PickleWriter::reduce() { put('R'); }
