@@ -112,6 +112,7 @@ class Maker {
   void add_event(std::vector<io::SnapshotEvent>& trace, const AllocatorEvent& event) {
     io::SnapshotEvent added{.address = kFirstAddress + event.change.address,
                             .size = event.change.bytes,
+                            .requested_size = event.change.requested_bytes,
                             .stream = static_cast<std::int64_t>(event.change.stream.place()),
                             .time_us = time_us(event.entries)};
     switch (event.change.action) {

@@ -209,6 +209,7 @@ class Reader {
     SnapshotEvent event{.action = static_cast<SnapshotAction>(known - kActions.begin())};
     event.address = bytes(node, event.action == SnapshotAction::kOom ? "device_free" : "addr");
     event.size = bytes(node, "size");
+    if (node.find("requested_size") != nullptr) event.requested_size = bytes(node, "requested_size");
     event.stream = whole_or(node, "stream", 0);
     event.time_us = whole_or(node, "time_us", 0);
     event.stack = add_stack(node.find("frames"));

@@ -74,6 +74,7 @@ struct SnapshotEvent {
   SnapshotAction action = SnapshotAction::kAlloc;
   std::int64_t address = 0;  // of kOom: the device's free bytes
   std::int64_t size = 0;
+  std::int64_t requested_size = 0;  // a key of our own, where size is what the allocator counts; 0: size is the request
   std::int64_t stream = 0;
   std::int64_t time_us = 0;
   std::int32_t stack = 0;

@@ -125,6 +125,7 @@ class Writer {
     text("action", name(event.action));
     whole(event.action == SnapshotAction::kOom ? "device_free" : "addr", event.address);
     whole("size", event.size);
+    if (event.requested_size > 0) whole("requested_size", event.requested_size);
     whole("stream", event.stream);
     whole("time_us", event.time_us);
     text("compile_context", "N/A");

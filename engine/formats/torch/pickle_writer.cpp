@@ -129,7 +129,8 @@ void PickleWriter::wholes(std::span<const std::int64_t> values) {
 void PickleWriter::global(std::string_view module, std::string_view name) {
   const std::pair<std::string, std::string> key(module, name);
   if (const auto found = classes_.find(key); found != classes_.end()) {
-    return use(found->second);
+    put('j');
+    return little(found->second, 4);
   }
   if (protocol_ >= 4) {
     text(module);
@@ -139,19 +140,21 @@ void PickleWriter::global(std::string_view module, std::string_view name) {
     put('c');
     out_ += fmt::format("{}\n{}\n", module, name);
   }
-  classes_.emplace(key, keep());
+  put('r');
+  little(kept_, 4);
+  classes_.emplace(key, kept_++);
 }
 
 std::uint64_t PickleWriter::keep() {
   require(kept_ <= std::numeric_limits<std::uint32_t>::max(), "a pickle keeps {} values", kept_);
-  put('r');
-  little(kept_, 4);
+  put(kept_ <= 0xff ? 'q' : 'r');
+  little(kept_, kept_ <= 0xff ? 1 : 4);
   return kept_++;
 }
 
 void PickleWriter::use(std::uint64_t place) {
-  put('j');
-  little(place, 4);
+  put(place <= 0xff ? 'h' : 'j');
+  little(place, place <= 0xff ? 1 : 4);
 }
 
 void PickleWriter::shared_text(std::string_view value) {
