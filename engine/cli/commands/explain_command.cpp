@@ -10,6 +10,7 @@
 #include "engine/core/error.h"
 #include "engine/core/shown_text.h"
 #include "engine/explain/explanation.h"
+#include "engine/explain/snapshot_explanation.h"
 #include "engine/io/atomic_file.h"
 #include "engine/io/output_plan.h"
 #include "engine/plan/expert_load.h"
@@ -48,9 +49,9 @@ void open_output(const ExplainArguments& arguments, const Source& source) {
   plan.prepare();
 }
 
-explain::Explanation explained(const ExplainArguments& arguments, Source source) {
-  if (!arguments.job) return explain::explain(source.file, std::move(source.texts), nullptr);
-  const PlanArguments& given = *arguments.job;
+// Calls `run` with the job of the run.
+template <class Run>
+auto with_job(const PlanArguments& given, Run run) {
   check_model_flags(given.train.model);
   warn_of_flags(given.train.written.without_effect);
   PlanArguments job = given;
@@ -58,22 +59,40 @@ explain::Explanation explained(const ExplainArguments& arguments, Source source)
   if (given.expert_load) job.train.parallel.expert_load = plan::read_expert_load(*given.expert_load);
   const train::PretrainCallbacks callbacks = hub_callbacks(job.train);
   const explain::JobOfRun of_run{job.train, callbacks, profile, {given.micro_batch_size, given.global_batch_size}};
-  return explain::explain(source.file, std::move(source.texts), &of_run);
+  return run(of_run);
 }
 
-}  // namespace
+explain::Explanation explained(const ExplainArguments& arguments, Source source) {
+  if (!arguments.job) return explain::explain(source.file, std::move(source.texts), nullptr);
+  return with_job(*arguments.job, [&](const explain::JobOfRun& job) {
+    return explain::explain(source.file, std::move(source.texts), &job);
+  });
+}
 
-int run_explain(const ExplainArguments& arguments, std::ostream& out) {
-  Source source = read_source(arguments.text);
-  check_understood(source, arguments.text);
-  open_output(arguments, source);
-  const explain::Explanation explanation = explained(arguments, std::move(source));
+template <class Found>
+void show(const Found& explanation, const ExplainArguments& arguments, std::ostream& out) {
   const bool json_only = arguments.json && *arguments.json == "-";
   const auto json = [&] {
     return to_json(explanation).dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
   };
   out << (json_only ? json() : to_text(explanation));
   if (arguments.json && !json_only) io::write_text(*arguments.json, json());
+}
+
+}  // namespace
+
+int run_explain(const ExplainArguments& arguments, std::ostream& out) {
+  if (arguments.snapshot) {
+    open_output(arguments, {arguments.snapshot->string(), {}});
+    show(with_job(*arguments.job,
+                  [&](const explain::JobOfRun& job) { return explain::explain_snapshot(*arguments.snapshot, job); }),
+         arguments, out);
+    return 0;
+  }
+  Source source = read_source(arguments.text);
+  check_understood(source, arguments.text);
+  open_output(arguments, source);
+  show(explained(arguments, std::move(source)), arguments, out);
   return 0;
 }
 
