@@ -45,7 +45,7 @@ function(loom_note_edges name sources public private)
 endfunction()
 
 # Targets without arithmetic: -O1 instead of -O3 takes a quarter off their compile time.
-set(LOOM_WITHOUT_ARITHMETIC arguments checkpoint checkpoint_store config convert dialects dialects_hub inspect job launch launcher log observe pipeline_split pretrain program
+set(LOOM_WITHOUT_ARITHMETIC arguments checkpoint checkpoint_store config convert dialects dialects_hub explain inspect job launch launcher log observe pipeline_split pretrain program
   sharding_config talk)
 
 # The only targets that the sanitizers optimise: their loops are most of the tests' time. The others compile in half the time at -O0.

@@ -66,6 +66,7 @@ void add_outputs_of_rank_0(io::OutputPlan& plan, const job::Job& a) {
   if (a.objective.ref_logps_cache && !is_there(*a.objective.ref_logps_cache))
     plan.writes_file("--ref-logps-cache", *a.objective.ref_logps_cache);
   if (a.report.path) plan.writes_file("--report", *a.report.path);
+  if (a.report.memory_snapshot) plan.writes_file("--memory-snapshot", *a.report.memory_snapshot);
 }
 
 // Threads share a process: one of them is the last rank.
@@ -84,7 +85,7 @@ bool writes_profile(const observe::ProfileOptions& profile, const train::Schedul
 std::vector<io::OutputLock> open_outputs(const job::Job& a, std::optional<int> rank) {
   io::OutputPlan plan;
   add_inputs(plan, a);
-  if (a.report.path) add_device(plan, "--report-device", a.report.device);
+  if (a.report.path || a.report.memory_snapshot) add_device(plan, "--report-device", a.report.device);
   if (a.profile.enabled && a.profile.device) add_device(plan, "--profile-device", *a.profile.device);
   const bool first = rank.value_or(0) == 0;
   if (first) add_outputs_of_rank_0(plan, a);
@@ -112,6 +113,7 @@ void open_outputs(const PlanArguments& a) {
   if (a.trace) plan.writes_file("--trace", *a.trace);
   if (a.write_config) plan.writes_file("--write-config", *a.write_config);
   if (a.train.report.path) plan.writes_file("--report", *a.train.report.path);
+  if (a.train.report.memory_snapshot) plan.writes_file("--memory-snapshot", *a.train.report.memory_snapshot);
   plan.check();
   plan.prepare();
 }

@@ -36,11 +36,17 @@
 namespace loom::cli {
 namespace {
 
+// The profile of --report-device.
+virtual_time::HardwareProfile profile_of_plans(const observe::ReportOptions& job) {
+  return plan_profile(job.device, "--report-device");
+}
+
 ObserverInputs read_observer_inputs(const job::Job& job) {
   ObserverInputs inputs;
   if (job.profile.enabled && job.profile.device) {
     inputs.profile_device = virtual_time::find_profile(*job.profile.device, "--profile-device");
   }
+  if (job.report.memory_snapshot) inputs.snapshot_device = profile_of_plans(job.report);
   if (job.report.path) inputs.report = observe::read_report_inputs(job.model, job.parallel, job.report);
   return inputs;
 }
@@ -53,11 +59,6 @@ std::vector<comm::SaidEntry> entries_of(const launch::Start& start, const job::J
   std::vector<comm::SaidEntry> entries = job::agreement_entries(job);
   for (comm::SaidEntry& entry : train::job_entries(job, callbacks, inputs)) entries.push_back(std::move(entry));
   return entries;
-}
-
-// The profile of --report-device.
-virtual_time::HardwareProfile profile_of_plans(const observe::ReportOptions& job) {
-  return plan_profile(job.device, "--report-device");
 }
 
 // A device of limited memory: what does not fit is refused by the plan of the step, with what would help, before

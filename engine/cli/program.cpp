@@ -12,6 +12,7 @@
 #include "engine/cli/commands/compare_command.h"
 #include "engine/cli/commands/compared_plans.h"
 #include "engine/cli/commands/config_command.h"
+#include "engine/cli/commands/explain_command.h"
 #include "engine/cli/commands/launcher_command.h"
 #include "engine/cli/commands/lint_command.h"
 #include "engine/cli/commands/optional_commands.h"
@@ -49,6 +50,7 @@ int run(const ParsedCommand& command) {
     return run_plan(*plan, hub_callbacks(plan->train), std::cout);
   }
   if (const auto* compared = std::get_if<CompareArguments>(&command)) return run_compare(*compared, std::cout);
+  if (const auto* explained = std::get_if<ExplainArguments>(&command)) return run_explain(*explained, std::cout);
   if (const auto* fitted = std::get_if<CalibrateArguments>(&command)) return run_calibrate(*fitted, std::cout), 0;
   if (const auto* shown = std::get_if<ConfigArguments>(&command)) return run_config(*shown, std::cout);
   if (const auto* linted = std::get_if<LintArguments>(&command)) return run_lint(*linted, std::cout);

@@ -98,6 +98,15 @@ RankContext& set_up(RankContext& context, const RunSetup& setup) {
   return context;
 }
 
+// Null where no snapshot is asked for.
+std::unique_ptr<observe::SnapshotOfRun> snapshot_of(const RunSetup& setup) {
+  const job::Job& job = setup.job;
+  if (!job.report.memory_snapshot) return nullptr;
+  return std::make_unique<observe::SnapshotOfRun>(
+      observe::SnapshotOfRun::Options{*job.report.memory_snapshot, job.memory.alloc_conf, job.schedule.train_iters},
+      *setup.observed.snapshot_device);
+}
+
 }  // namespace
 
 RankRun::RankRun(const RunSetup& setup, RankContext& context, comm::World& world, RunEnd& end,
@@ -109,6 +118,7 @@ RankRun::RankRun(const RunSetup& setup, RankContext& context, comm::World& world
       first_(set_up(context, setup).rank() == 0),
       short_log_(setup.job.log.log_format == log::LogFormat::kShort),
       log_order_(short_log_ ? nullptr : world.everyone("log")),
+      snapshot_(first_ ? snapshot_of(setup) : nullptr),
       trainer_(setup.job, setup.callbacks, setup.inputs, world),
       checkpoints_(trainer_, setup.job, job::saved_arguments(setup.job), world,
                    [this](const std::string& line) { say(line); }),
@@ -171,6 +181,7 @@ void RankRun::watch() {
                     about_run(job_.schedule, setup_.inputs, trainer_.model()));
     observers_.push_back(&*report_);
   }
+  if (snapshot_) observers_.push_back(&*snapshot_);
   const log::MetricsMode mode = begins_at_ > 0 ? log::MetricsMode::kAppend : log::MetricsMode::kNew;
   if (first_) observers_.push_back(&metrics_.emplace(job_.log.metrics_path, mode, logs_.figures()));
   observers_.push_back(&*progress_);

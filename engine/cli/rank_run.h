@@ -21,6 +21,7 @@
 #include "engine/observe/profiler.h"
 #include "engine/observe/report_run.h"
 #include "engine/observe/schedule_printer.h"
+#include "engine/observe/snapshot_of_run.h"
 #include "engine/train/finite.h"
 #include "engine/train/loop.h"
 #include "engine/train/run_checkpoints.h"
@@ -33,6 +34,7 @@ namespace loom::cli {
 struct ObserverInputs {
   std::optional<observe::ReportInputs> report;
   std::optional<virtual_time::HardwareProfile> profile_device;
+  std::optional<virtual_time::HardwareProfile> snapshot_device;
 };
 
 // State shared by the ranks of a process; outlives them.
@@ -69,6 +71,7 @@ class RankRun {
   const bool first_;
   const bool short_log_;
   const std::shared_ptr<comm::ProcessGroup> log_order_;  // for Megatron's log, which two ranks print
+  std::unique_ptr<observe::SnapshotOfRun> snapshot_;     // null: not asked for, or not the first rank
   train::Trainer trainer_;
   std::optional<log::Progress> progress_;  // once the run has begun
   train::RunCheckpoints checkpoints_;

@@ -36,6 +36,7 @@ class CachingAllocator::Piece {
  public:
   std::int64_t address = 0;
   std::int64_t bytes = 0;
+  std::int64_t requested_bytes = 0;  // of an allocated one
   StreamId stream = StreamId::kCompute;
   LifeClass life{};  // the first one where pools are not cut by it
   bool small = false;
@@ -104,8 +105,10 @@ CachingAllocator::Piece* CachingAllocator::allocate(std::int64_t bytes, StreamId
   if (piece == nullptr) return nullptr;
   if (is_split(*piece, wanted.bytes)) split(piece, wanted.bytes);
   piece->allocated = true;
+  piece->requested_bytes = bytes;
   stats_.allocated_bytes += piece->bytes;
   stats_.peak_allocated_bytes = std::max(stats_.peak_allocated_bytes, stats_.allocated_bytes);
+  tell(AllocatorAction::kAlloc, *piece);
   return piece;
 }
 
@@ -159,12 +162,20 @@ CachingAllocator::Piece* CachingAllocator::take_segment(const Piece& wanted) {
   next_address_ += size;
   grow(size);
   ++stats_.segments;
+  tell(AllocatorAction::kSegmentAlloc, *piece);
   return own(std::move(piece));
 }
 
 void CachingAllocator::grow(std::int64_t bytes) {
   stats_.reserved_bytes += bytes;
   stats_.peak_reserved_bytes = std::max(stats_.peak_reserved_bytes, stats_.reserved_bytes);
+}
+
+void CachingAllocator::tell(AllocatorAction action, const Piece& piece) const { tell(action, piece, piece.bytes); }
+
+// Of the first `bytes` of a piece.
+void CachingAllocator::tell(AllocatorAction action, const Piece& piece, std::int64_t bytes) const {
+  if (observer_) observer_({action, piece.stream, piece.address, bytes, piece.requested_bytes});
 }
 
 // Cuts `piece` to `bytes`; the rest behind it is returned, in no pool.
@@ -189,7 +200,9 @@ void CachingAllocator::add_free(Piece* piece) {
 
 void CachingAllocator::free(Piece* piece) {
   stats_.allocated_bytes -= piece->bytes;
+  tell(AllocatorAction::kFree, *piece);
   piece->allocated = false;
+  piece->requested_bytes = 0;
   add_free(merge_with_free_neighbours(piece));
 }
 
@@ -249,6 +262,7 @@ void CachingAllocator::give_back(Piece* piece) {
   pool(*piece).pieces.erase(piece);
   stats_.reserved_bytes -= piece->bytes;
   --stats_.segments;
+  tell(AllocatorAction::kSegmentFree, *piece);
   pieces_.erase(piece);
 }
 
@@ -349,6 +363,7 @@ bool CachingAllocator::map(Piece* piece, std::int64_t bytes) {
     pool(*rest).unmapped.insert(rest);
   }
   grow(size);
+  tell(AllocatorAction::kSegmentMap, *piece, size);
   piece->mapped = true;
   // As the caller holds `piece`, it takes in the one before it.
   if (Piece* before = piece->previous; before != nullptr && !before->allocated && before->mapped) {
@@ -380,6 +395,7 @@ void CachingAllocator::unmap(Piece* piece) {
   }
   if (end < piece->address + piece->bytes) add_free(cut(piece, end - piece->address));
   stats_.reserved_bytes -= piece->bytes;
+  tell(AllocatorAction::kSegmentUnmap, *piece);
   piece->mapped = false;
   piece = merge_with_free_neighbours(piece);
   if (piece->is_whole_segment()) {
@@ -405,6 +421,22 @@ std::vector<PoolStats> CachingAllocator::pools() const {
     }
   }
   std::erase_if(all, [](const PoolStats& pool) { return pool.reserved_bytes == 0; });
+  return all;
+}
+
+std::vector<AllocatorSegment> CachingAllocator::segments() const {
+  const auto is_mapped = [](const Piece* piece) { return piece != nullptr && piece->mapped; };
+  std::vector<AllocatorSegment> all;
+  for (const auto& [first, owner] : pieces_) {
+    if (!first->mapped || is_mapped(first->previous)) continue;
+    AllocatorSegment segment{first->address, 0, first->stream, first->small, first->expandable};
+    for (const Piece* piece = first; is_mapped(piece); piece = piece->next) {
+      segment.bytes += piece->bytes;
+      segment.blocks.push_back({piece->address, piece->bytes, piece->requested_bytes, piece->allocated});
+    }
+    all.push_back(std::move(segment));
+  }
+  std::ranges::sort(all, {}, &AllocatorSegment::address);
   return all;
 }
 

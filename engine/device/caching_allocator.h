@@ -24,13 +24,16 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <set>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "engine/device/allocator_settings.h"
+#include "engine/device/allocator_trace.h"
 #include "engine/device/life_class.h"
 #include "engine/device/stream_id.h"
 
@@ -80,6 +83,10 @@ class CachingAllocator {
   const AllocatorStats& stats() const { return stats_; }
   // One entry for each stream, or class, that holds segments, in the order of the enumerators.
   std::vector<PoolStats> pools() const;
+  // By address. The origins of the blocks are not known here.
+  std::vector<AllocatorSegment> segments() const;
+  // Called at every change, in order: what is given back comes before what takes its room. Empty: no call.
+  void observe(std::function<void(const AllocatorChange&)> observer) { observer_ = std::move(observer); }
   // Peaks restart from the present values.
   void reset_peaks();
 
@@ -111,6 +118,8 @@ class CachingAllocator {
   Piece* own(std::unique_ptr<Piece> piece);
   void merge_with_next(Piece* piece);
   void grow(std::int64_t bytes);
+  void tell(AllocatorAction action, const Piece& piece) const;
+  void tell(AllocatorAction action, const Piece& piece, std::int64_t bytes) const;
 
   // Expandable segments.
   Piece* take_mapped(const Piece& wanted);
@@ -128,6 +137,7 @@ class CachingAllocator {
   std::int64_t next_address_ = 0;
   std::int64_t searches_ = 0;  // of free large pieces: ages are counted in them
   AllocatorStats stats_;
+  std::function<void(const AllocatorChange&)> observer_;
 };
 
 }  // namespace loom::device

@@ -42,6 +42,7 @@ std::int64_t wall_clock_ns() {
 
 IssueLog::~IssueLog() {
   if (notes_memory_) memory_->observe_changes({});
+  if (notes_allocator_) memory_->observe_allocator({});
 }
 
 // --- issued entries
@@ -153,18 +154,36 @@ MemorySample IssueLog::sample() const {
           .wall_ns = notes_wall_ ? wall_clock_ns() : 0};
 }
 
+void IssueLog::note_change(const AllocatorChange& change, MemCategory category, std::string_view what) {
+  AllocatorEvent event{.change = change, .entries = next().entry, .origin = {}};
+  if (change.action == AllocatorAction::kAlloc) {
+    event.origin = {category, number_of(what), call_site(), next().event};
+    origins_[change.address] = event.origin;
+  } else if (change.action == AllocatorAction::kFree) {
+    event.origin = origin_of(change.address);
+    origins_.erase(change.address);
+  }
+  events_.push_back(event);
+}
+
+AllocatorOrigin IssueLog::origin_of(std::int64_t address) const {
+  const auto known = origins_.find(address);
+  return known == origins_.end() ? AllocatorOrigin{} : known->second;
+}
+
 // --- Who records
 
 IssueLog::Position IssueLog::next() const {
   return {first_.entry + static_cast<std::int64_t>(entries_.size()),
           first_.mark + static_cast<std::int64_t>(marks_.size()),
-          first_.sample + static_cast<std::int64_t>(samples_.size())};
+          first_.sample + static_cast<std::int64_t>(samples_.size()),
+          first_.event + static_cast<std::int64_t>(events_.size())};
 }
 
 void IssueLog::recorders_changed() {
   wants_entries_ = notes_marks_ = notes_wall_ = false;
   sites_ = nullptr;
-  bool memory = false;
+  bool memory = false, allocator = false;
   for (const Recorder* recorder : recorders_) {
     if (!recorder->running_) continue;
     const RecorderOptions& asked = recorder->options_;
@@ -172,14 +191,26 @@ void IssueLog::recorders_changed() {
     wants_entries_ = wants_entries_ || asked.entries;
     notes_wall_ = notes_wall_ || asked.wall;
     memory = memory || asked.memory;
+    allocator = allocator || asked.allocator;
     if (sites_ == nullptr && asked.call_site) sites_ = &asked.call_site;
   }
   notes_entries_ = wants_entries_ && pauses_ == 0;
   drop_unneeded();
+  if (allocator != notes_allocator_) watch_allocator(allocator);
   if (memory == notes_memory_) return;
   require(memory_ != nullptr, "this log has no memory to watch");
   notes_memory_ = memory;
   memory_->observe_changes(memory ? std::function<void()>([this] { samples_.push_back(sample()); }) : nullptr);
+}
+
+void IssueLog::watch_allocator(bool on) {
+  require(memory_ != nullptr, "this log has no memory to watch");
+  notes_allocator_ = on;
+  origins_.clear();
+  if (!on) return memory_->observe_allocator({});
+  memory_->observe_allocator([this](const AllocatorChange& change, MemCategory category, std::string_view what) {
+    note_change(change, category, what);
+  });
 }
 
 void IssueLog::drop_unneeded() {
@@ -188,11 +219,12 @@ void IssueLog::drop_unneeded() {
     if (recorder->ranges_.empty()) continue;
     const Position& from = recorder->ranges_.front().from;
     needed = {std::min(needed.entry, from.entry), std::min(needed.mark, from.mark),
-              std::min(needed.sample, from.sample)};
+              std::min(needed.sample, from.sample), std::min(needed.event, from.event)};
   }
   pop_front(entries_, needed.entry - first_.entry);
   pop_front(marks_, needed.mark - first_.mark);
   pop_front(samples_, needed.sample - first_.sample);
+  pop_front(events_, needed.event - first_.event);
   first_ = needed;
 }
 

@@ -109,11 +109,12 @@ class IssueLog {
     Entry entry;  // `other` is a number
     WallSlot wall;
   };
-  // The numbers of the next entry, mark and sample.
+  // The numbers of the next entry, mark, sample and event of the allocator.
   struct Position {
     std::int64_t entry = 0;
     std::int64_t mark = 0;
     std::int64_t sample = 0;
+    std::int64_t event = 0;
   };
   struct TextHash {
     using is_transparent = void;
@@ -123,6 +124,9 @@ class IssueLog {
   WallSlot add(Entry entry);
   WallSlot add_on(StreamId stream, Entry entry);
   MemorySample sample() const;
+  void watch_allocator(bool on);
+  void note_change(const AllocatorChange& change, MemCategory category, std::string_view what);
+  AllocatorOrigin origin_of(std::int64_t address) const;
   std::int32_t number_of(std::string_view text);
   std::int32_t number_of(const std::vector<int>& ranks);
 
@@ -139,13 +143,16 @@ class IssueLog {
   bool notes_marks_ = false;
   bool notes_wall_ = false;
   bool notes_memory_ = false;
+  bool notes_allocator_ = false;
   const std::function<std::string()>* sites_ = nullptr;
   std::int32_t inherited_site_ = 0;
 
   std::deque<Logged> entries_;
-  std::deque<Mark> marks_;            // Mark::entries is a number
-  std::deque<MemorySample> samples_;  // MemorySample::entries is a number
-  Position first_;                    // the numbers of the fronts
+  std::deque<Mark> marks_;             // Mark::entries is a number
+  std::deque<MemorySample> samples_;   // MemorySample::entries is a number
+  std::deque<AllocatorEvent> events_;  // AllocatorEvent::entries is a number, and AllocatorOrigin::event
+  std::unordered_map<std::int64_t, AllocatorOrigin> origins_;  // of the blocks, by address; while events are noted
+  Position first_;                                             // the numbers of the fronts
   std::array<std::int64_t, kStreams> last_ = [] {
     std::array<std::int64_t, kStreams> none{};
     none.fill(kDone);

@@ -71,6 +71,7 @@ std::shared_ptr<Block> DeviceMemory::adopt(std::shared_ptr<std::byte> memory, st
 
 std::shared_ptr<Block> DeviceMemory::make_block(std::int64_t bytes, MemCategory category, std::string_view what,
                                                 const std::function<std::shared_ptr<std::byte>()>& memory) {
+  requested_ = {category, what};
   CachingAllocator::Piece* piece = bytes == 0 ? nullptr : allocator_->allocate(bytes, current_pool_, life_of(category));
   if (bytes > 0 && piece == nullptr) raise_out_of_memory(bytes, what);
   HeldPiece held(allocator_, piece);
@@ -101,6 +102,15 @@ void DeviceMemory::reset_peaks() {
   ledger_->reset_peaks();
   allocator_->reset_peaks();
   if (compared_ != nullptr) compared_->reset_peaks();
+}
+
+void DeviceMemory::observe_allocator(
+    std::function<void(const AllocatorChange&, MemCategory, std::string_view)> observer) {
+  if (!observer) return allocator_->observe({});
+  allocator_->observe([this, observer = std::move(observer)](const AllocatorChange& change) {
+    const bool is_alloc = change.action == AllocatorAction::kAlloc;
+    observer(change, is_alloc ? requested_.category : MemCategory{}, is_alloc ? requested_.what : std::string_view{});
+  });
 }
 
 void DeviceMemory::observe_changes(std::function<void()> observer) { ledger_->observe(std::move(observer)); }

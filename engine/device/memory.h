@@ -23,6 +23,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/device/allocator_trace.h"
 #include "engine/device/arena.h"
 #include "engine/device/caching_allocator.h"
 #include "engine/device/stream_id.h"
@@ -130,8 +131,13 @@ class DeviceMemory {
   std::optional<AllocatorStats> compared() const;
   // The present content of the allocator's pools.
   std::vector<PoolStats> pools() const { return allocator_->pools(); }
+  // Of the allocator, by address; without the origins of their blocks.
+  std::vector<AllocatorSegment> segments() const { return allocator_->segments(); }
   // Peaks restart from the present values.
   void reset_peaks();
+  // Called at every change of the allocator; of an allocation with what it is for, else with nothing. Empty: no call.
+  // Objects that it refers to must outlive the memory's blocks, or the call that sets another observer.
+  void observe_allocator(std::function<void(const AllocatorChange&, MemCategory, std::string_view)> observer);
   // Called after every change of the allocated bytes; empty: no call. Objects that it refers to must outlive it.
   void observe_changes(std::function<void()> observer);
 
@@ -148,6 +154,11 @@ class DeviceMemory {
   const std::shared_ptr<Arena> arena_;
   const bool dry_run_;
   const std::shared_ptr<MemLedger> ledger_;
+  // Of the present call of make_block().
+  struct {
+    MemCategory category{};
+    std::string_view what;
+  } requested_;
 };
 
 // While it lives, memory comes from the pool of `pool`.

@@ -28,11 +28,21 @@ class Recorder::Assembly {
       mark.entries = entries_before(part, mark.entries);
       recording_.marks.push_back(mark);
     }
+    if (options_.allocator) add_events(range, part);
     if (!options_.memory) return;
     for (std::int64_t number = range.from.sample; number < range.to.sample; ++number) {
       const MemorySample& sample = log_.samples_[static_cast<std::size_t>(number - log_.first_.sample)];
       add_sample(sample, entries_before(part, sample.entries));
     }
+  }
+
+  void add_segments(std::vector<AllocatorSegment> segments) {
+    for (AllocatorSegment& segment : segments) {
+      for (AllocatorBlock& block : segment.blocks) {
+        if (block.allocated) block.origin = of_recording(log_.origin_of(block.address));
+      }
+    }
+    recording_.allocator.segments = std::move(segments);
   }
 
   Recording take() { return std::move(recording_); }
@@ -44,8 +54,15 @@ class Recorder::Assembly {
     std::vector<std::int64_t> place;        // the index that replaces the entry, or kDone
     std::vector<std::int64_t> size_before;  // of the recording; one more than entries
   };
+  // Where the allocator's events of a range went, numbers `begin` to `end`.
+  struct EventPart {
+    std::int64_t begin = 0;
+    std::int64_t end = 0;
+    std::int64_t first = 0;  // the index of the first
+  };
 
   std::int64_t size() const { return static_cast<std::int64_t>(recording_.entries.size()); }
+  std::int64_t events() const { return static_cast<std::int64_t>(recording_.allocator.events.size()); }
 
   std::int64_t entries_before(const Part& part, std::int64_t number) const {
     return options_.entries ? part.size_before[static_cast<std::size_t>(number - part.first)] : 0;
@@ -70,6 +87,23 @@ class Recorder::Assembly {
     if (options_.wall) recording_.wall.push_back(logged.wall == nullptr ? WallTime{} : *logged.wall);
   }
 
+  void add_events(const Range& range, const Part& part) {
+    event_parts_.push_back({range.from.event, range.to.event, events()});
+    for (std::int64_t number = range.from.event; number < range.to.event; ++number) {
+      AllocatorEvent event = log_.events_[static_cast<std::size_t>(number - log_.first_.event)];
+      event.entries = entries_before(part, event.entries);
+      event.origin = of_recording(event.origin);
+      recording_.allocator.events.push_back(event);
+    }
+  }
+
+  AllocatorOrigin of_recording(AllocatorOrigin origin) const {
+    const auto part = std::ranges::find_if(
+        event_parts_, [&](const EventPart& p) { return origin.event >= p.begin && origin.event < p.end; });
+    origin.event = part == event_parts_.end() ? -1 : part->first + origin.event - part->begin;
+    return origin;
+  }
+
   std::int64_t place_of(std::int64_t number) const {
     for (auto part = parts_.rbegin(); part != parts_.rend(); ++part) {
       if (number < part->first) continue;
@@ -89,6 +123,7 @@ class Recorder::Assembly {
   const RecorderOptions& options_;
   Recording recording_;
   std::vector<Part> parts_;
+  std::vector<EventPart> event_parts_;
   std::int64_t last_[kStreams];  // the last entry of each stream
 };
 
@@ -138,6 +173,7 @@ Recording Recorder::recording() const {
     if (running_ && &range == &ranges_.back()) part.to = log_.next();
     assembly.add(part);
   }
+  if (options_.allocator) assembly.add_segments(log_.memory_->segments());
   return assembly.take();
 }
 

@@ -5,6 +5,7 @@
 //           a recording does not depend on other recordings.
 // Marks     notes of higher floors on the step, without device work: a collective was issued, a group is usable, ...
 // Memory    the device's accounts at the beginning and after every change, if requested.
+// Allocator every event of the caching allocator, and its segments at the end, if requested.
 // Wall      when entries really ran, if requested.
 // Virtual   nothing here takes time: durations come from a time model when the recording is resolved (virtual_time).
 // Names     are for people and for the tables of device profiles; code decides by the enums.
@@ -18,6 +19,7 @@
 #include <vector>
 
 #include "engine/core/dtype.h"
+#include "engine/device/allocator_trace.h"
 #include "engine/device/cost.h"
 #include "engine/device/memory.h"
 #include "engine/device/stream_id.h"
@@ -112,6 +114,7 @@ struct Recording {
   std::vector<Mark> marks{};
   std::vector<MemorySample> memory{};
   std::vector<WallTime> wall{};  // as entries; empty if not requested
+  AllocatorTrace allocator{};    // empty if not requested
   std::vector<std::string> texts{""};
   std::vector<std::vector<int>> groups{};  // as Collective::ranks
 

@@ -20,6 +20,9 @@ void add_output_keys(std::vector<Key>& table) {
               "--report-device", "PROFILE",
               "Device profile for the virtual time on the page and for --smart-swap: a file, or a name in configs/devices")
               .not_in_plan(),
+          text<&Job::report, &Report::memory_snapshot>(
+              "--memory-snapshot", "FILE",
+              "Write a step's allocations for pytorch.org/memory_viz: of a run rank 0's second step, of a plan its step"),
           whole<&Job::schedule, &Schedule::eval_interval>("--eval-interval", 1, "Steps between evaluations"),
           whole<&Job::schedule, &Schedule::eval_iters>("--eval-iters", 0, "Batches per evaluation; 0 = no evaluation"),
           toggle<&Job::schedule, &Schedule::skip_train>("--skip-train", "Evaluate the held-out data without training")

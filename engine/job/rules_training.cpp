@@ -230,8 +230,8 @@ void add_schedule_rules(std::vector<Rule>& table) {
       {{},
        [](const Job& job) { return job.schedule.skip_train && job.schedule.eval_iters == 0; },
        "--eval-iters is 0, but with --skip-train evaluation is all there is; use at least 1"},
-      {{"--save", "--report", "--print-schedule", "--profile", "--iterations-to-skip", "--smart-swap",
-        "--adaptive-recompute-device-swap"},
+      {{"--save", "--report", "--memory-snapshot", "--print-schedule", "--profile", "--iterations-to-skip",
+        "--smart-swap", "--adaptive-recompute-device-swap"},
        [](const Job& job) { return job.schedule.skip_train; },
        "{flag} is given, but with --skip-train no step is taken; remove one of them"},
   };

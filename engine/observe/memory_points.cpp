@@ -9,7 +9,8 @@ MemoryPoint point(const device::MemorySample& sample, std::int64_t time_ns) {
   return {time_ns, sample.by_category, sample.allocated_bytes, sample.reserved_bytes};
 }
 
-// When the compute stream is done with the kernels among the first n entries, for every n.
+}  // namespace
+
 std::vector<std::int64_t> compute_done(const device::Recording& recording, const virtual_time::RankTimes& times) {
   std::vector<std::int64_t> done{0};
   for (std::size_t i = 0; i < times.entries.size(); ++i) {
@@ -18,8 +19,6 @@ std::vector<std::int64_t> compute_done(const device::Recording& recording, const
   }
   return done;
 }
-
-}  // namespace
 
 std::vector<MemoryPoint> at_virtual_time(const device::Recording& recording, const virtual_time::RankTimes& times) {
   const std::vector<std::int64_t> done = compute_done(recording, times);

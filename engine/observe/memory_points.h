@@ -22,6 +22,9 @@ struct MemoryPoint {
   std::int64_t reserved_bytes = 0;
 };
 
+// When the compute stream is done with the kernels among the first n entries, for every n.
+std::vector<std::int64_t> compute_done(const device::Recording& recording, const virtual_time::RankTimes& times);
+
 // One for each of the recording's samples, ascending in time.
 std::vector<MemoryPoint> at_virtual_time(const device::Recording& recording, const virtual_time::RankTimes& times);
 // Starts at `origin_ns`; earlier changes are at 0. Wall times are recorded.

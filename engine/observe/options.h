@@ -28,12 +28,14 @@ struct ProfileOptions {
   std::optional<std::string> device;  // a device profile: virtual time beside the wall clock's
 };
 
-// --report and --print-schedule.
+// --report, --memory-snapshot and --print-schedule.
 struct ReportOptions {
   std::optional<std::filesystem::path> path;  // --report: an HTML page of the run or plan; none = not written
   std::string device = "cpu";                 // the profile that times a run's recorded step; --device in plans
-  bool print_schedule = false;                // the order of events of the second step, or of the only one
-  std::vector<std::string> command_line;      // the words as given, without the program
+  // --memory-snapshot: the allocator's events of a step, for torch.cuda._memory_viz; none = not written
+  std::optional<std::filesystem::path> memory_snapshot;
+  bool print_schedule = false;            // the order of events of the second step, or of the only one
+  std::vector<std::string> command_line;  // the words as given, without the program
 };
 
 }  // namespace loom::observe

@@ -1,4 +1,6 @@
-// The changes that searches make to a configuration. Private to engine/plan.
+// The changes that searches make to a configuration.
+//
+// Threads  any.
 #pragma once
 
 #include <vector>

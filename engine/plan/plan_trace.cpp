@@ -3,6 +3,8 @@
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
+#include "engine/formats/torch/memory_snapshot.h"
+#include "engine/observe/memory_snapshot.h"
 #include "engine/observe/perfetto.h"
 
 namespace loom::plan {
@@ -26,6 +28,11 @@ std::string to_perfetto(const StepEstimate& plan) {
                                         {"step_ns", plan.time.step_ns},
                                         {"clock", "virtual; peers are taken to be alike"}};
   return observe::perfetto_trace(ranks, {}, about);
+}
+
+std::string to_memory_snapshot(const StepEstimate& plan) {
+  const PlannedRun& run = plan.run();
+  return io::write_memory_snapshot(observe::memory_snapshot(run.recording, run.times, plan.memory.allocator.conf));
 }
 
 }  // namespace loom::plan

@@ -86,6 +86,9 @@ PlannedRank::PlannedRank(const PlannedJob& job, int rank, const train::HiddenSta
       used_(std::make_shared<comm::UsedGroups>()),
       world_(comm::make_simulated_world(rank, arguments_.launch.ranks, used_)),
       marks_(device_, {.entries = false}) {
+  if (arguments_.memory.record_allocator) {
+    origins_.emplace(device_, device::RecorderOptions{.entries = false, .allocator = true});
+  }
   context_.slot<models::ExpertLoad>().shares = arguments_.parallel.expert_load;
   context_.slot<train::HiddenStates>() = hidden;
 }
@@ -101,6 +104,7 @@ device::Recording PlannedRank::record() {
     for (int before = unrecorded;; ++before) {
       const CacheState cache(device_.memory());
       marks_.clear();
+      if (origins_) origins_->clear();
       device::Recording recording = recorded_step();
       if (before == kStepsBefore || cache == CacheState(device_.memory())) return recording;
     }
@@ -161,8 +165,8 @@ bool PlannedRank::swaps() const {
 
 device::Recording PlannedRank::recorded_step() {
   nn::CallSites sites;
-  device::RecorderOptions recorded{.memory = true};
-  if (swaps()) recorded.call_site = [&sites] { return sites.running(); };
+  device::RecorderOptions recorded{.memory = true, .allocator = origins_.has_value()};
+  if (swaps() || recorded.allocator) recorded.call_site = [&sites] { return sites.running(); };
   if (arguments_.swap.smart_swap_watch != nullptr) arguments_.swap.smart_swap_watch->seen.clear();
   const device::Recorder recorder(device_, recorded);
   trainer_->step();

@@ -71,7 +71,8 @@ class PlannedRank {
   const std::shared_ptr<comm::UsedGroups> used_;
   const std::unique_ptr<comm::World> world_;
   std::string phase_ = "the initialisation of the model";
-  device::Recorder marks_;  // of one step at a time, for errors
+  device::Recorder marks_;                   // of one step at a time, for errors
+  std::optional<device::Recorder> origins_;  // of the allocator's blocks; none unless its events are recorded
   std::optional<train::Trainer> trainer_;
   PhaseMemory built_;
 };

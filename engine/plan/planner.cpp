@@ -379,7 +379,9 @@ StepEstimate estimate_step(const train::TrainSections& arguments, const train::P
                            const virtual_time::HardwareProfile& profile, Capacity capacity,
                            const train::EditConfig& edit) {
   const train::TrainingInputs inputs = train::read_inputs(arguments, callbacks, edit);
-  const auto few = few_micro_batches(arguments, callbacks, inputs, edit);
+  // The allocator's events are those of the whole step.
+  std::optional<FewMicroBatches> few;
+  if (!arguments.memory.record_allocator) few = few_micro_batches(arguments, callbacks, inputs, edit);
   const PlannedJob job{arguments, callbacks, inputs, profile, std::nullopt, few ? &*few : nullptr};
   std::vector<comm::UsedGroup> used;
   const OutsideMemory expected = outside_memory(profile, expected_groups(arguments, inputs));

@@ -15,6 +15,7 @@ struct MemoryOptions {
   bool memory_fragmentation = false;         // pools by life class (device/life_class.h)
   bool adaptive_recompute = false;           // keep, recompute or swap, module by module (plan/adaptive.h)
   std::int64_t adaptive_recompute_mib = -1;  // the limit of a step; -1, 0, or above the device's memory: that memory
+  bool record_allocator = false;             // plans keep the allocator's events of the step (--memory-snapshot)
   bool reuse_fp32_param = false;             // bf16 copies of weights inside their fp32 memory (sharding/reuse_fp32.h)
 
   std::int64_t device_memory_bytes() const { return device_memory_mib << 20; }

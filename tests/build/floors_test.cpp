@@ -62,6 +62,7 @@ const House kHouse{
                {"engine/observe", 9},
                {"engine/plan", 9},
                {"engine/talk", 9},
+               {"engine/explain", 10},
                {"engine/job", 10},
                {"engine/dialects", 10},
                {"engine/cli", 11},

@@ -21,7 +21,7 @@ TEST(Help, ListsTheCommandsAndEndsWithZero) {
 
 TEST(Commands, AWordThatIsNoneIsAnsweredWithThem) {
   const std::string all =
-      "train, plan, generate, chat, preprocess, llava_instruct_2_mllm_demo_format, compare, calibrate, convert, "
+      "train, plan, generate, chat, preprocess, llava_instruct_2_mllm_demo_format, compare, explain, calibrate, convert, "
       "inspect, merge, config, lint, adapt, torchrun, msrun or completion";
   EXPECT_EQ(refusal({}), "no command is given; use shardloom " + all + " (--help lists their flags)");
   EXPECT_EQ(refusal({"trian"}), "'trian' is not a command; did you mean train?");

@@ -33,7 +33,7 @@ TEST(LeftOut, ACommandNamesItsOption) {
 
 TEST(LeftOut, HelpCompletionAndAdviceListTheOthers) {
   EXPECT_EQ(refusal({"evaluate"}),
-            "'evaluate' is not a command; use train, plan, compare, calibrate, config, lint, adapt, "
+            "'evaluate' is not a command; use train, plan, compare, explain, calibrate, config, lint, adapt, "
             "torchrun, msrun or completion");
   for (const Words& words : {Words{"--help"}, Words{"completion", "bash"}}) {
     const std::string text = std::get<EarlyExit>(parsed(words)).text;

@@ -13,6 +13,7 @@
 
 #include "engine/cli/exit_status.h"
 #include "engine/device/memory.h"
+#include "engine/explain/snapshot_explanation.h"
 #include "engine/formats/events/event_file.h"
 #include "engine/log/metrics.h"
 #include "engine/log/tensorboard.h"
@@ -228,6 +229,17 @@ TEST(OutputsPage, HasEveryKeyOfASweep) {
   Names of_sweep;
   add_keys(to_json(full_sweep()), "", of_sweep);
   EXPECT_EQ(of_sweep, expected);
+}
+
+TEST(OutputsPage, HasEveryKeyOfAnExplainedSnapshot) {
+  explain::SnapshotExplanation found;
+  found.lineup.rows.resize(1);
+  found.lineup.unplanned.resize(1);
+  found.tried.resize(2);
+  found.tried.back().refused = "the job cannot have it";
+  Names keys;
+  add_keys(to_json(found), "", keys);
+  expect_on_the_page(keys, "explain --snapshot --json");
 }
 
 TEST(OutputsPage, HasEveryExitStatus) {

@@ -97,7 +97,7 @@ plan::PlanSearch search_of(const PlanArguments& arguments, const train::Pretrain
            .longest_sequence = longest_sequence_of(arguments)}};
 }
 
-// Where results go: standard output, --json, --trace, --report.
+// Where results go: standard output, --json, --trace, --memory-snapshot, --report.
 class PlanOutput {
  public:
   PlanOutput(const PlanArguments& arguments, const Chosen& chosen, std::ostream& out)
@@ -129,10 +129,12 @@ class PlanOutput {
   }
   // Whether show_step() writes anything.
   bool has_files_of_step() const { return arguments_.train.report.path || arguments_.trace; }
-  // Trace and report.
+  // Trace, memory snapshot and report.
   void show_step(const plan::StepEstimate& plan, nlohmann::ordered_json json) const {
     add_what_if(json);
     if (arguments_.trace) io::write_text(*arguments_.trace, plan::to_perfetto(plan));
+    if (const auto& file = arguments_.train.report.memory_snapshot)
+      io::write_text(*file, plan::to_memory_snapshot(plan));
     if (arguments_.train.report.path) write_plan_report(arguments_, json, plan.run());
   }
   void show_all(const plan::StepEstimate& plan) const {
@@ -221,6 +223,7 @@ int run_plan(const PlanArguments& given, const train::PretrainCallbacks& callbac
   const auto [as_it_is, profile] = planned_device(given, arguments);
   if (!given.what_if.empty()) chosen.what_if = plan::WhatIfEstimate{.scaled = given.what_if, .figures = {}};
   open_outputs(given);
+  arguments.train.memory.record_allocator = given.train.report.memory_snapshot.has_value();
   if (given.expert_load) arguments.train.parallel.expert_load = plan::read_expert_load(*given.expert_load);
   chosen.split = plan::choose_split(arguments.train, callbacks, profile);
   if (chosen.split) plan::apply(*chosen.split, arguments.train.parallel.pipeline);

@@ -7,6 +7,7 @@
 #include "engine/cli/words/compared_words.h"
 #include "engine/cli/words/completion.h"
 #include "engine/cli/words/distributed_optimizer.h"
+#include "engine/cli/words/explained_words.h"
 #include "engine/cli/words/file_words.h"
 #include "engine/cli/words/flags.h"
 #include "engine/cli/words/host_optimizer_checks.h"
@@ -44,6 +45,11 @@ constexpr const char* kCompareExample =
     "Example:\n  shardloom compare out_a out_b --tolerance 1e-5\n"
     "Exit status: 0 the runs are the same in all steps in common, 1 they differ,\n"
     "  2 the command line or a file is wrong\n";
+constexpr const char* kExplainExample =
+    "Example:\n  shardloom explain run.log train.yaml --world-size 8 --device h100\n"
+    "  shardloom explain --snapshot rank0.pickle train.yaml --world-size 8 --device h100\n"
+    "Behind the text stands the job of the run, as shardloom plan takes it: a configuration file, and\n"
+    "  flags such as --model-config. Without a job, the texts alone are explained.\n";
 constexpr const char* kCalibrateExample =
     "Example:\n  shardloom calibrate --kernel-times times.json --device h100 --write-profile my_h100.yaml\n"
     "  shardloom plan ... --device my_h100.yaml\n"
@@ -76,6 +82,16 @@ void add_lint(Command& command, LintArguments& values, std::vector<std::string>&
   flags.taken("--format", "{text,json,sarif}", "Form of the findings", [&values](const std::string& word) {
     values.format = job::read_choice("--format", word, {"text", "json", "sarif"});
   });
+}
+
+void add_explain(Command& command, ExplainArguments& values) {
+  Flags flags(command);
+  flags.group("Text");
+  flags.text("TEXT", "TEXT|FILE", values.text,
+             "Error text of a run, or a log with some of any rank; - is standard input");
+  flags.text("--snapshot", "FILE", values.snapshot,
+             "Memory snapshot of torch.cuda.memory, in place of a text: what is larger than planned, and why");
+  flags.text("--json", "FILE", values.json, "Write the explanation as JSON; - is standard output");
 }
 
 void add_config(Command& command, std::string& to, std::string& schema, std::vector<std::string>& refused) {
@@ -192,6 +208,7 @@ class Parser {
     train_.set_footer(kTrainExample);
     plan_.set_footer(kPlanExample);
     compare_.set_footer(kCompareExample);
+    explain_.set_footer(kExplainExample);
     calibrate_.set_footer(kCalibrateExample);
     completion_.set_footer(kCompletionExample);
     config_.set_footer(kConfigExample);
@@ -200,6 +217,7 @@ class Parser {
     app_.set_version(fmt::format("shardloom {}", LOOM_VERSION), "Print the version and end");
     Flags compare(compare_, &refused_values_);
     add_compare(compare, compare_values_);
+    add_explain(explain_, explain_values_);
     Flags calibrate(calibrate_, &refused_values_);
     add_calibrate(calibrate, calibrate_values_);
     add_config(config_, config_to_, config_schema_, refused_values_);
@@ -312,6 +330,8 @@ class Parser {
   const std::unique_ptr<OptionalWords> text_ = text_words(app_);
   const std::unique_ptr<OptionalWords> multimodal_ = multimodal_words(app_);
   Command& compare_ = app_.add_command("compare", "Compare loss and gradient norm of two runs, step by step.");
+  Command& explain_ =
+      app_.add_command("explain", "Explain an out-of-memory or a hang: which group, phase, allocation; what fits.");
   Command& calibrate_ = app_.add_command("calibrate", "Fit the figures of a device profile to measured kernels.");
   const std::unique_ptr<OptionalWords> conversions_ = convert_words(app_);
   Command& config_ =
@@ -332,6 +352,7 @@ class Parser {
                           [this](Flags& flags) { add_plan(flags, plan_values_, world_size_); }};
   std::vector<std::string> refused_values_;  // of compare, calibrate, lint, adapt and config
   CompareArguments compare_values_;
+  ExplainArguments explain_values_;  // of the help alone
   CalibrateArguments calibrate_values_;
 };
 
@@ -356,6 +377,19 @@ std::optional<Parsed> parse_compared(const std::vector<std::string>& words, Pars
   return both;
 }
 
+// `parse` gets argv without its first, of the job's plan.
+template <class Parse>
+std::optional<ParsedCommand> parse_explained(const std::vector<std::string>& words, Parse parse) {
+  const auto explained = explained_words(words);
+  if (!explained) return std::nullopt;
+  ExplainArguments arguments{
+      .text = explained->text, .job = {}, .snapshot = explained->snapshot, .json = explained->json};
+  if (explained->plan.empty()) return arguments;
+  ParsedCommand parsed = parse(explained->plan);
+  arguments.job = std::get<PlanArguments>(std::move(parsed));
+  return arguments;
+}
+
 // As a program gets them.
 std::vector<const char*> argv_of(const char* program, const std::vector<std::string>& words) {
   std::vector<const char*> argv{program};
@@ -372,6 +406,7 @@ ParsedCommand parse_arguments(int argc, const char* const* argv, const launch::S
     return Parser().run(static_cast<int>(one.size()), one.data(), start, models);
   };
   if (auto both = parse_compared<ParsedCommand>({argv + 1, argv + argc}, parse)) return std::move(*both);
+  if (auto explained = parse_explained({argv + 1, argv + argc}, parse)) return std::move(*explained);
   return Parser().run(argc, argv, start, models);
 }
 

@@ -83,6 +83,14 @@ struct CalibrateArguments {
   double least_us = 44;                       // of a kernel that is used
 };
 
+// `shardloom explain`.
+struct ExplainArguments {
+  std::string text;                               // an error text, or a file with some; "-": standard input
+  std::optional<PlanArguments> job;               // of the run; none: the text alone is explained
+  std::optional<std::filesystem::path> snapshot;  // of torch.cuda.memory; then there is a job and no text
+  std::optional<std::filesystem::path> json;      // "-": standard output, alone
+};
+
 // `shardloom adapt`.
 struct AdaptArguments {
   std::string script;
@@ -118,8 +126,9 @@ struct OptionalArguments {
   std::optional<std::string_view> memory_advice;  // what needs less memory; none where launch::failure_text() says it
 };
 
-using ParsedCommand = std::variant<job::Job, PlanArguments, CompareArguments, CalibrateArguments, ConfigArguments,
-                                   LintArguments, AdaptArguments, LauncherArguments, OptionalArguments, EarlyExit>;
+using ParsedCommand =
+    std::variant<job::Job, PlanArguments, CompareArguments, ExplainArguments, CalibrateArguments, ConfigArguments,
+                 LintArguments, AdaptArguments, LauncherArguments, OptionalArguments, EarlyExit>;
 
 // Of the shardloom program; argv[0] is its name. `models`: for files that name modules. Throws ConfigError.
 ParsedCommand parse_arguments(int argc, const char* const* argv, const launch::Start& start = launch::Start::detect(),

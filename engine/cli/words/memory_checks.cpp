@@ -19,10 +19,18 @@ void check_memory(const job::Job& a) {
 }
 
 void check_memory_search(const PlanArguments& a) {
-  if (!a.train.memory.adaptive_recompute || (!a.sweep && a.fit == PlanArguments::Fit::kNothing)) return;
+  if (!a.sweep && a.fit == PlanArguments::Fit::kNothing) return;
+  const char* search = a.sweep ? "--sweep" : "--fit";
+  if (a.train.report.memory_snapshot) {
+    config_error(
+        "--memory-snapshot and {} are both given, but a snapshot is of one plan; remove one of them, or write the file "
+        "of a plan with what the search chose",
+        search);
+  }
+  if (!a.train.memory.adaptive_recompute) return;
   config_error(
       "--adaptive-recompute-device-swap and {} are both given, and each is a search of its own; remove one of them",
-      a.sweep ? "--sweep" : "--fit");
+      search);
 }
 
 }  // namespace loom::cli

@@ -156,6 +156,7 @@ void settle_iterations_to_skip(bool planned, job::Job& a) {
   const std::int64_t second = std::min<std::int64_t>(2, a.schedule.train_iters);
   refuse_skipped(a.report.print_schedule, "--print-schedule", second, a.schedule);
   refuse_skipped(a.report.path.has_value(), "--report", second, a.schedule);
+  refuse_skipped(a.report.memory_snapshot.has_value(), "--memory-snapshot", second, a.schedule);
   refuse_skipped(a.profile.enabled, "--profile", std::min<std::int64_t>(a.profile.step_end, a.schedule.train_iters),
                  a.schedule);
 }

@@ -10,7 +10,8 @@ namespace loom::cli {
 namespace {
 
 // Flags of a plan's outputs, and of ranks, that training has too.
-constexpr std::string_view kOfThisPlan[] = {"--report", "--nnodes", "--node-rank", "--nproc-per-node"};
+constexpr std::string_view kOfThisPlan[] = {"--report", "--memory-snapshot", "--nnodes", "--node-rank",
+                                            "--nproc-per-node"};
 
 // The flags that only a plan has.
 std::vector<SeenFlag> flags_of_plans() {

@@ -1,10 +1,13 @@
 #include "engine/formats/torch/pickle_reader.h"
 
-#include <array>
+#include <algorithm>
 #include <bit>
+#include <charconv>
 #include <cstring>
+#include <unordered_set>
 #include <utility>
 
+#include "engine/core/parse_number.h"
 #include "engine/core/shown_text.h"
 #include "engine/io/byte_source.h"
 
@@ -13,8 +16,58 @@ namespace {
 
 using Kind = PickleNode::Kind;
 
+constexpr std::size_t kMostNesting = 32;  // of plain values
+
 [[noreturn]] void damaged(const std::string& file, std::size_t offset, const std::string& what) {
   throw FileDamage(fmt::format("{}: offset {}: {}", file, offset, what));
+}
+
+// Opcodes that plain files do not have: they name, make or call objects, or hold values of another type.
+std::string_view name_of_refused(unsigned char opcode) {
+  switch (opcode) {
+    case 'c':
+      return "GLOBAL";
+    case 0x93:
+      return "STACK_GLOBAL";
+    case 'R':
+      return "REDUCE";
+    case 'i':
+      return "INST";
+    case 'o':
+      return "OBJ";
+    case 0x81:
+      return "NEWOBJ";
+    case 0x92:
+      return "NEWOBJ_EX";
+    case 'b':
+      return "BUILD";
+    case 'P':
+      return "PERSID";
+    case 'Q':
+      return "BINPERSID";
+    case 0x82:
+    case 0x83:
+    case 0x84:
+      return "EXT";
+    case 'C':
+    case 'B':
+    case 0x8e:
+      return "BINBYTES";
+    case 0x96:
+      return "BYTEARRAY8";
+    case 0x97:
+      return "NEXT_BUFFER";
+    case 0x8f:
+    case 0x90:
+    case 0x91:
+      return "SET";
+    default:
+      return "";
+  }
+}
+
+bool is_container(const PickleNode& node) {
+  return node.kind == Kind::kTuple || node.kind == Kind::kList || node.kind == Kind::kDict;
 }
 
 std::string shown_class(std::string_view module, std::string_view name) {
@@ -33,8 +86,9 @@ const PickleNode* PickleNode::find(std::string_view key) const {
 // The stack machine. A mark is a null on the stack.
 class Pickle::Machine {
  public:
+  // `allow` is empty for plain files.
   Machine(std::span<const std::byte> bytes, Pickle& made, const AllowClass& allow, std::size_t most_nodes)
-      : bytes_(bytes), made_(made), allow_(allow), most_nodes_(most_nodes) {}
+      : bytes_(bytes), made_(made), allow_(allow), plain_(allow == nullptr), most_nodes_(most_nodes) {}
 
   void run() {
     begin();
@@ -43,6 +97,7 @@ class Pickle::Machine {
       step(std::to_integer<unsigned char>(take(1).front()));
     }
     made_.size_bytes_ = at_;
+    if (plain_) check_nesting();
   }
 
  private:
@@ -50,9 +105,13 @@ class Pickle::Machine {
 
   void begin() {
     const auto first = std::to_integer<unsigned>(take(1).front());
+    if (plain_ && first != 0x80) {  // protocols 0 and 1 do not say so
+      at_ = 0;
+      return;
+    }
     if (first != 0x80) fail(fmt::format("no pickle of protocol 2 or later begins with {:#04x}", first));
     if (const auto protocol = little(1); protocol < 2 || protocol > 5) {
-      fail(fmt::format("a pickle of protocol {}; 2 to 5 are read", protocol));
+      fail(fmt::format("a pickle of protocol {}; {} to 5 are read", protocol, plain_ ? 0 : 2));
     }
   }
 
@@ -210,9 +269,11 @@ class Pickle::Machine {
     push_whole(static_cast<std::int64_t>(value));
   }
   void push_real() {
-    std::uint64_t bits = little(sizeof(double));
+    make_real(std::bit_cast<double>(__builtin_bswap64(little(sizeof(double)))));  // big endian, as the format has it
+  }
+  void make_real(double value) {
     PickleNode& node = make(Kind::kReal);
-    node.real = std::bit_cast<double>(__builtin_bswap64(bits));  // big endian, as the format has it
+    node.real = value;
     push(node);
   }
   void stop() {
@@ -222,8 +283,131 @@ class Pickle::Machine {
   }
 
   void step(unsigned char opcode) {
+    if (plain_) refuse_objects(opcode);
+    if (plain_ && step_lines(opcode)) return;
     if (step_values(opcode) || step_containers(opcode) || step_objects(opcode)) return;
     fail(fmt::format("opcode {:#04x}, which no file of this format has", opcode));
+  }
+
+  void refuse_objects(unsigned char opcode) const {
+    const std::string_view refused = name_of_refused(opcode);
+    if (refused.empty()) return;
+    fail(
+        fmt::format("opcode {} ({:#04x}), but this file may hold dicts, lists, tuples, texts, numbers, booleans and "
+                    "None alone; nothing of it was run. Take the file from where it was made, and only from someone "
+                    "you trust",
+                    refused, opcode));
+  }
+
+  // --- protocols 0 and 1: values as lines of text
+
+  bool step_lines(unsigned char opcode) {
+    switch (opcode) {
+      case 'I':
+        push_whole_line(line());
+        return true;
+      case 'L': {
+        std::string_view digits = line();
+        if (digits.ends_with('L')) digits.remove_suffix(1);
+        push_whole(number_of<std::int64_t>(digits));
+        return true;
+      }
+      case 'F':
+        make_real(number_of<double>(line()));
+        return true;
+      case 'V':
+        push_text(Kind::kText, unescaped(line()));
+        return true;
+      case '2':
+        push(top());
+        return true;
+      case 'p':
+        put(number_of<std::uint64_t>(line()));
+        return true;
+      case 'g':
+        get(number_of<std::uint64_t>(line()));
+        return true;
+      default:
+        return false;
+    }
+  }
+  template <class Number>
+  Number number_of(std::string_view text) const {
+    if (const auto number = parse_number<Number>(text)) return *number;
+    fail(fmt::format("'{}' is not a number that this format has", shown_text(text)));
+  }
+  void push_whole_line(std::string_view digits) {
+    if (digits == "00" || digits == "01") return push_bool(digits == "01");
+    push_whole(number_of<std::int64_t>(digits));
+  }
+  // Python's raw-unicode-escape, as UTF-8: bytes are characters of Latin-1, and \uXXXX and \UXXXXXXXX are escapes.
+  std::string_view unescaped(std::string_view text) {
+    const auto is_plain = [](char c) { return c != '\\' && static_cast<unsigned char>(c) < 0x80; };
+    if (std::ranges::all_of(text, is_plain)) return text;
+    std::string decoded;
+    for (std::size_t i = 0; i < text.size();) {
+      const char next = i + 1 < text.size() ? text[i + 1] : '\0';
+      const std::size_t digits = text[i] != '\\' ? 0 : next == 'u' ? 4 : next == 'U' ? 8 : 0;
+      if (digits == 0) {
+        append_utf8(decoded, static_cast<unsigned char>(text[i++]));
+        continue;
+      }
+      append_utf8(decoded, code_point(text.substr(i + 2, digits), digits));
+      i += 2 + digits;
+    }
+    return made_.decoded_.emplace_back(std::move(decoded));
+  }
+  std::uint32_t code_point(std::string_view hex, std::size_t digits) const {
+    std::uint32_t code = 0;
+    const auto [end, error] = std::from_chars(hex.data(), hex.data() + hex.size(), code, 16);
+    const bool whole = hex.size() == digits && error == std::errc{} && end == hex.data() + hex.size();
+    if (!whole || code > 0x10ffff || (code >= 0xd800 && code < 0xe000)) fail("a text with a broken escape");
+    return code;
+  }
+  static void append_utf8(std::string& text, std::uint32_t code) {
+    const auto tail = [&](int shift) { text.push_back(static_cast<char>(0x80 | (code >> shift & 0x3f))); };
+    if (code < 0x80) {
+      text.push_back(static_cast<char>(code));
+    } else if (code < 0x800) {
+      text.push_back(static_cast<char>(0xc0 | code >> 6));
+      tail(0);
+    } else if (code < 0x10000) {
+      text.push_back(static_cast<char>(0xe0 | code >> 12));
+      tail(6);
+      tail(0);
+    } else {
+      text.push_back(static_cast<char>(0xf0 | code >> 18));
+      tail(12);
+      tail(6);
+      tail(0);
+    }
+  }
+
+  // Depth first, each container once.
+  void check_nesting() const {
+    struct Open {
+      const PickleNode* node;
+      std::size_t next;
+    };
+    std::unordered_set<const PickleNode*> done;
+    std::vector<Open> open{{made_.root_, 0}};
+    while (!open.empty()) {
+      auto& [node, next] = open.back();
+      if (!is_container(*node) || next == node->items.size()) {
+        done.insert(node);
+        open.pop_back();
+        continue;
+      }
+      const PickleNode* item = node->items[next++];
+      if (!is_container(*item) || done.contains(item)) continue;
+      if (std::ranges::find(open, item, &Open::node) != open.end()) {
+        made_.fail(*item, "a value that contains itself, which this format does not have");
+      }
+      if (open.size() == kMostNesting) {
+        made_.fail(*item, fmt::format("values nested deeper than {}, which this format does not have", kMostNesting));
+      }
+      open.push_back({item, 0});
+    }
   }
 
   bool step_values(unsigned char opcode) {
@@ -398,6 +582,7 @@ class Pickle::Machine {
   const std::span<const std::byte> bytes_;
   Pickle& made_;
   const AllowClass& allow_;
+  const bool plain_;
   const std::size_t most_nodes_;
   std::size_t at_ = 0;
   std::size_t opcode_at_ = 0;

@@ -3,8 +3,10 @@
 //
 // Classes   only classes of an allow-list may be named; any other is refused with its name and offset, before the
 //           bytes behind it are read.
-// Opcodes   of protocols 2 to 5, as these trees need them, PROTO first. Calls of anything but a named class, pickles
+// Opcodes   of protocols 2 to 5, as these trees need them, PROTO first; text opcodes of protocols 0 and 1 in plain files. Calls of anything but a named class, pickles
 //           from the outside (PERSID by text), integers above 64 bits and text that is not UTF-8 are refused.
+// Plain     of_plain_values() reads protocols 0 to 5 where a file has dicts, lists, tuples, texts and numbers alone: no
+//           class may be named, bytes and sets are refused, and no value contains itself or is nested deeper than 32.
 // Shared    a node may occur in several places and may contain itself: walk it by its expected form, with a bound.
 // Memory    in proportion to the bytes that are read, whatever they claim, and bounded by the number of nodes.
 // Threads   one thread at a time while it is made; reading the tree is safe from any number of threads.
@@ -19,6 +21,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace loom::io {
@@ -73,6 +76,11 @@ class Pickle {
   // `bytes` outlive it; `file` appears in messages. Bytes after the pickle's end are ignored.
   Pickle(std::span<const std::byte> bytes, std::string file, const AllowClass& allow,
          std::size_t most_nodes = kMostPickleNodes);
+  // The same of a file that has plain values alone.
+  static Pickle of_plain_values(std::span<const std::byte> bytes, std::string file,
+                                std::size_t most_nodes = kMostPickleNodes) {
+    return {bytes, std::move(file), nullptr, most_nodes};
+  }
   Pickle(const Pickle&) = delete;
   Pickle& operator=(const Pickle&) = delete;
 
@@ -87,6 +95,7 @@ class Pickle {
 
   std::string file_;
   std::deque<PickleNode> nodes_;
+  std::deque<std::string> decoded_;  // texts that were written with escapes
   const PickleNode* root_ = nullptr;
   std::size_t size_bytes_ = 0;
 };

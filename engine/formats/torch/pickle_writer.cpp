@@ -140,10 +140,27 @@ void PickleWriter::global(std::string_view module, std::string_view name) {
     put('c');
     out_ += fmt::format("{}\n{}\n", module, name);
   }
-  const std::uint64_t place = classes_.size();
-  classes_.emplace(key, place);
   put('r');
-  little(place, 4);
+  little(kept_, 4);
+  classes_.emplace(key, kept_++);
+}
+
+std::uint64_t PickleWriter::keep() {
+  require(kept_ <= std::numeric_limits<std::uint32_t>::max(), "a pickle keeps {} values", kept_);
+  put(kept_ <= 0xff ? 'q' : 'r');
+  little(kept_, kept_ <= 0xff ? 1 : 4);
+  return kept_++;
+}
+
+void PickleWriter::use(std::uint64_t place) {
+  put(place <= 0xff ? 'h' : 'j');
+  little(place, place <= 0xff ? 1 : 4);
+}
+
+void PickleWriter::shared_text(std::string_view value) {
+  if (const auto known = texts_.find(value); known != texts_.end()) return use(known->second);
+  text(value);
+  texts_.emplace(value, keep());
 }
 
 void PickleWriter::reduce() { put('R'); }

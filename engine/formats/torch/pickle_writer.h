@@ -5,7 +5,7 @@
 //            global("torch", "Size"); begin_tuple(); wholes(sizes); end_tuple(); reduce();
 // Opcodes  of protocol 2, limited to the opcodes that PyTorch's weights_only reader accepts.
 // Forms    protocol 2 as torch.save writes (classes by GLOBAL), 4 as pickle.dump writes.
-// Shared   a class is written once and referred to afterwards.
+// Shared   a class is written once and referred to afterwards; so is a value that keep() and use() name.
 // Threads  one thread at a time.
 // Source   CPython, Lib/pickle.py.
 #pragma once
@@ -38,6 +38,8 @@ class PickleWriter {
   void end_tuple() { put('t'); }
   void begin_list();
   void end_list() { put('e'); }
+  // Another batch of items for the list; Python's writer ends a batch after 1000 items. Up to end_list().
+  void begin_more() { put('('); }
   void begin_dict();
   void end_dict() { put('u'); }
   // Entries for an existing mapping, such as an OrderedDict, up to end_dict().
@@ -51,6 +53,12 @@ class PickleWriter {
   void build();       // object, state -> object
   void persistent();  // identifier -> its object
 
+  // Keeps the value that was written last, for use(); its place.
+  std::uint64_t keep();
+  void use(std::uint64_t place);
+  // A text that is written once and referred to afterwards.
+  void shared_text(std::string_view value);
+
   // Ends the pickle and gives it away.
   std::string finish();
 
@@ -61,7 +69,10 @@ class PickleWriter {
 
   const int protocol_;
   std::string out_;
-  std::map<std::pair<std::string, std::string>, std::uint64_t, std::less<>> classes_;  // places in the memo
+  std::uint64_t kept_ = 0;
+  // Places in the memo.
+  std::map<std::pair<std::string, std::string>, std::uint64_t, std::less<>> classes_;
+  std::map<std::string, std::uint64_t, std::less<>> texts_;
 };
 
 }  // namespace loom::io

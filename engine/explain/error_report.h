@@ -1,0 +1,113 @@
+// ErrorReport: what one error text of a run says, as it says it.
+//
+// Kinds    out of memory (PyTorch and torch_npu), a collective that timed out and the state of its watchdog (NCCL), an
+//          error of HCCL.
+// Figures  of memory are printed with two decimals: a ByteFigure has half of the last digit as its error.
+// Ranks    `rank` of a watchdog's text is the rank in its process group. Speaker has the ranks of the log's line.
+// Absent   what a text does not say is empty.
+// Threads  values.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+namespace loom::explain {
+
+struct ByteFigure {
+  std::int64_t bytes = 0;
+  std::int64_t error_bytes = 0;  // at most so far from the exact value; 0: exact
+
+  std::int64_t least() const { return bytes - error_bytes; }
+  std::int64_t most() const { return bytes + error_bytes; }
+  bool operator==(const ByteFigure&) const = default;
+};
+
+struct ProcessMemory {
+  std::int64_t pid = 0;
+  ByteFigure in_use;
+
+  bool operator==(const ProcessMemory&) const = default;
+};
+
+struct OutOfMemory {
+  std::string platform;                            // "CUDA", "HIP", "NPU"
+  std::string device;                              // "GPU 0"
+  std::optional<ByteFigure> tried;                 // the segment requested from the driver; none: "more than 1EB"
+  std::optional<ByteFigure> total;                 // of the device
+  std::optional<ByteFigure> free;                  // of the device
+  std::optional<ByteFigure> allowed;               // to the process, where its share is limited
+  std::vector<ProcessMemory> processes;            // others that the text lists, or this one by its number
+  std::optional<ByteFigure> in_use;                // by this process, beyond PyTorch too
+  std::optional<ByteFigure> allocated;             // by PyTorch
+  std::optional<ByteFigure> active;                // of torch_npu
+  std::optional<ByteFigure> private_pools;         // of graphs, in `allocated`
+  std::optional<ByteFigure> reserved_unallocated;  // since 2.0
+  std::optional<ByteFigure> reserved;              // before 2.0, and torch_npu
+
+  bool operator==(const OutOfMemory&) const = default;
+};
+
+struct NcclTimeout {
+  std::int64_t rank = 0;
+  std::string group;  // "1", "0(default_pg)"; empty: the text has none
+  std::int64_t seq = 0;
+  std::string op;  // "_REDUCE_SCATTER_BASE"
+  std::optional<std::int64_t> numel_in;
+  std::optional<std::int64_t> numel_out;
+  std::int64_t timeout_ms = 0;
+  std::int64_t ran_ms = 0;
+
+  bool operator==(const NcclTimeout&) const = default;
+};
+
+struct NcclState {
+  std::int64_t rank = 0;
+  std::string group;
+  std::optional<std::int64_t> at;  // the collective that the watchdog reports
+  std::int64_t last_enqueued = 0;
+  std::int64_t last_completed = 0;
+
+  bool operator==(const NcclState&) const = default;
+};
+
+struct HcclError {
+  std::string code;  // "EI0002": a wait timed out; "EI0006": a connection did; "ERR02200": the call that failed
+  std::string text;  // behind the code
+  std::optional<std::int64_t> pid;
+  std::optional<std::int64_t> rank;  // RankID
+  std::string remote_rank;           // as written
+  std::string tag;
+  std::optional<std::int64_t> rank_size;
+
+  bool operator==(const HcclError&) const = default;
+};
+
+// Whose line it is, from the prefix that a launcher wrote.
+struct Speaker {
+  std::optional<std::int64_t> rank;        // "[rank3]:", "[1,3]<stderr>:", "3: "
+  std::optional<std::int64_t> local_rank;  // "[default3]:"
+
+  auto operator<=>(const Speaker&) const = default;
+};
+
+struct ErrorReport {
+  std::int64_t line = 0;  // of the log, from 1 on
+  Speaker speaker;
+  std::variant<OutOfMemory, NcclTimeout, NcclState, HcclError> what;
+
+  bool operator==(const ErrorReport&) const = default;
+};
+
+// "oom", "nccl_timeout", "nccl_state", "hccl_timeout", "hccl_connect", "hccl_error".
+std::string_view kind_of(const ErrorReport& report);
+// {"kind", "line", "global_rank", "local_rank", "fields": {...}}: bytes, milliseconds, counts; what is absent has no
+// key.
+nlohmann::ordered_json to_json(const ErrorReport& report);
+
+}  // namespace loom::explain

@@ -1,0 +1,53 @@
+// Explanation: what the error texts of a run mean, and with the run's job: where in its step they arose.
+//
+// Hangs    each process group whose watchdogs report: which ranks are behind, silent or out of order (hang.h), and the
+//          collective of the planned step (hang_place.h). A pipeline's order is that of the place with the first rank
+//          that reports.
+// HCCL     codes with the ranks that they name.
+// Job      planned in unlimited memory: the run had what it had.
+// Threads  the calling thread, and those of plans.
+// Errors   those of plans.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/explain/hang_place.h"
+#include "engine/explain/log_reader.h"
+#include "engine/plan/plan_search.h"
+
+namespace loom::explain {
+
+// The job of the run. The references outlive the call.
+struct JobOfRun {
+  const train::TrainSections& arguments;
+  const train::PretrainCallbacks& callbacks;
+  const virtual_time::HardwareProfile& profile;
+  plan::SearchOptions options = {};
+};
+
+struct ExplainedHang {
+  Hang hang;
+  std::optional<HangPlace> place;  // none: no job, or nothing of its step agrees
+};
+
+struct Explanation {
+  std::string source;  // the file; empty: a text
+  LogTexts texts;
+  bool has_job = false;
+  std::vector<ExplainedHang> hangs;
+};
+
+// `job` may be null.
+Explanation explain(std::string source, LogTexts texts, const JobOfRun* job);
+
+// At most kTextColumns a line.
+std::string to_text(const Explanation& explanation);
+nlohmann::ordered_json to_json(const Explanation& explanation);
+
+// "out of memory of PyTorch and torch_npu, ...": the texts that are understood, for messages.
+std::string_view understood_texts();
+
+}  // namespace loom::explain

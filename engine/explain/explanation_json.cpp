@@ -1,0 +1,98 @@
+#include <nlohmann/json.hpp>
+
+#include "engine/explain/explanation.h"
+
+namespace loom::explain {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+template <class Value>
+Json or_null(const std::optional<Value>& value) {
+  return value ? Json(*value) : Json(nullptr);
+}
+
+Json to_json(const SeenCollective& seen) {
+  return {{"op", seen.op}, {"numel_in", or_null(seen.numel_in)}, {"numel_out", or_null(seen.numel_out)}};
+}
+
+Json to_json(const PlannedCollective& planned) {
+  return {{"op", planned.op},
+          {"group", planned.of_group ? Json(planned.subject) : Json(nullptr)},
+          {"phase", planned.phase},
+          {"micro_batch", planned.micro_batch},
+          {"bytes", planned.bytes},
+          {"numel_in", or_null(planned.numel_in())},
+          {"numel_out", or_null(planned.numel_out())},
+          {"text", to_text(planned)}};
+}
+
+Json to_json(const std::vector<PlannedCollective>& list) {
+  Json json = Json::array();
+  for (const PlannedCollective& planned : list) json.push_back(to_json(planned));
+  return json;
+}
+
+Json to_json(const RankState& rank) {
+  return {{"rank", rank.rank},
+          {"last_enqueued", or_null(rank.last_enqueued)},
+          {"last_completed", or_null(rank.last_completed)}};
+}
+
+Json to_json(const OtherCollective& other) {
+  return {{"rank", other.rank}, {"seq", other.seq}, {"own", to_json(other.own)}, {"most", to_json(other.most)}};
+}
+
+Json to_json(const OutOfOrder& found) {
+  return {{"rank", found.other.rank},
+          {"seq", found.other.seq},
+          {"issued", found.issued ? to_json(*found.issued) : Json(nullptr)},
+          {"ahead", found.ahead},
+          {"skipped", to_json(found.skipped)}};
+}
+
+Json to_json(const HangPlace& place) {
+  Json out_of_order = Json::array();
+  for (const OutOfOrder& found : place.out_of_order) out_of_order.push_back(to_json(found));
+  return {{"axis", place.order.axis},
+          {"ranks", place.order.ranks},
+          {"collectives_per_step", place.order.step.size()},
+          {"reported", place.reported},
+          {"agreeing", place.agreeing},
+          {"offsets", place.offsets},
+          {"step", place.step},
+          {"candidates", to_json(place.candidates)},
+          {"out_of_order", out_of_order}};
+}
+
+Json to_json(const ExplainedHang& explained) {
+  const Hang& hang = explained.hang;
+  Json ranks = Json::array(), others = Json::array();
+  for (const RankState& rank : hang.ranks) ranks.push_back(to_json(rank));
+  for (const OtherCollective& other : hang.others) others.push_back(to_json(other));
+  return {{"group", hang.group},
+          {"seq", hang.waited},
+          {"collective", hang.collective ? to_json(*hang.collective) : Json(nullptr)},
+          {"timeout_ms", hang.timeout_ms},
+          {"size", or_null(hang.size)},
+          {"ranks", ranks},
+          {"silent", hang.silent},
+          {"behind", hang.behind},
+          {"others", others},
+          {"place", explained.place ? to_json(*explained.place) : Json(nullptr)}};
+}
+
+}  // namespace
+
+nlohmann::ordered_json to_json(const Explanation& explanation) {
+  Json texts = Json::array(), hangs = Json::array();
+  for (const ErrorReport& report : explanation.texts.reports) texts.push_back(to_json(report));
+  for (const ExplainedHang& hang : explanation.hangs) hangs.push_back(to_json(hang));
+  return {{"source", explanation.source},
+          {"lines", explanation.texts.lines},
+          {"left_out", explanation.texts.left_out},
+          {"texts", texts},
+          {"hangs", hangs}};
+}
+
+}  // namespace loom::explain

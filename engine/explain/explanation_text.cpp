@@ -1,0 +1,179 @@
+#include <algorithm>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <map>
+#include <set>
+
+#include "engine/core/shown_text.h"
+#include "engine/core/units.h"
+#include "engine/core/wrapped.h"
+#include "engine/explain/explanation.h"
+
+namespace loom::explain {
+namespace {
+
+constexpr std::size_t kIndent = 4;
+constexpr std::size_t kMostNamed = 12;  // collectives, in one sentence
+
+std::string line(const std::string& text) { return wrapped(text + "\n", kIndent); }
+
+std::string ranks_of(const std::vector<std::int64_t>& ranks) {
+  return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", ranks_text(ranks));
+}
+
+std::string collective_text(const SeenCollective& seen) {
+  std::string text = escaped(seen.op);
+  if (seen.numel_in) text += fmt::format(" of {} elements in", *seen.numel_in);
+  if (seen.numel_out) text += fmt::format(", {} out", *seen.numel_out);
+  return text;
+}
+
+std::string of_which(const std::vector<PlannedCollective>& candidates) {
+  std::vector<std::string> names;
+  for (const PlannedCollective& planned : candidates) {
+    if (names.size() < kMostNamed) names.push_back(to_text(planned));
+  }
+  std::string text = fmt::format("{}", fmt::join(names, "; "));
+  if (candidates.size() > kMostNamed) text += fmt::format("; and {} more", candidates.size() - kMostNamed);
+  return text;
+}
+
+std::string head_of(const Hang& hang) {
+  std::string text = hang.group.empty() ? "process group" : fmt::format("process group {}", escaped(hang.group));
+  text += fmt::format(": collective {} was not completed", hang.waited);
+  if (hang.timeout_ms > 0) text += fmt::format(" in {}", time_text(hang.timeout_ms * 1'000'000));
+  if (hang.collective) text += ": " + collective_text(*hang.collective);
+  return text;
+}
+
+std::string suspects_of(const Hang& hang) {
+  std::string text;
+  std::vector<std::int64_t> reporting;
+  for (const RankState& rank : hang.ranks) reporting.push_back(rank.rank);
+  text += line(fmt::format("  {} report{} it{}", ranks_of(reporting), reporting.size() == 1 ? "s" : "",
+                           hang.size ? fmt::format(", of {} in the group", *hang.size) : ""));
+  if (!hang.silent.empty()) {
+    text +=
+        line(fmt::format("  suspects: {}, without any report: the process ended, or its host never issued the "
+                         "collective; look at the log and the stack of {}",
+                         ranks_of(hang.silent), hang.silent.size() == 1 ? "it" : "these"));
+  }
+  if (!hang.behind.empty()) {
+    text += line(fmt::format("  suspects: {}, with the lowest last completed collective", ranks_of(hang.behind)));
+  }
+  for (const OtherCollective& other : hang.others) {
+    text += line(fmt::format("  suspect: rank {} issued another collective as number {}: {}, most ranks {}", other.rank,
+                             other.seq, collective_text(other.own), collective_text(other.most)));
+  }
+  const bool all_report = hang.size && std::ssize(hang.ranks) == *hang.size;
+  if (all_report && hang.behind.empty() && hang.others.empty()) {
+    text += line(
+        "  all ranks issued the same collective and completed the one before: the links or a device stopped, "
+        "not the program");
+  }
+  return text;
+}
+
+std::string out_of_order_text(const OutOfOrder& found) {
+  const std::int64_t rank = found.other.rank;
+  if (!found.issued) {
+    return line(fmt::format("  rank {}: {} is no collective of the planned step on this group", rank,
+                            collective_text(found.other.own)));
+  }
+  std::string text = line(fmt::format("  rank {} is out of order: it issued the {}, {} collective{} {}", rank,
+                                      to_text(*found.issued), std::abs(found.ahead),
+                                      std::abs(found.ahead) == 1 ? "" : "s", found.ahead > 0 ? "ahead" : "behind"));
+  if (found.ahead > 0) {
+    text += line(fmt::format("    it skipped {}{}",
+                             std::ssize(found.skipped) > found.ahead
+                                 ? fmt::format("{} of these, which sizes do not tell apart: ", found.ahead)
+                                 : "",
+                             of_which(found.skipped)));
+  }
+  return text;
+}
+
+std::string place_text(const HangPlace& place, const Hang& hang) {
+  const std::int64_t step = std::ssize(place.order.step);
+  std::string text = line(fmt::format("  in the planned step, over {} ({} ranks): {}", place.order.axis,
+                                      place.order.ranks.size(), of_which(place.candidates)));
+  text +=
+      line(fmt::format("    step {}, if the group made {} collectives before its first step and {} in each; {} of "
+                       "{} reported collectives agree with the plan's order",
+                       place.step, place.offsets.front(), step, place.agreeing, place.reported));
+  if (place.candidates.size() > 1) {
+    text += line("    more than one, as they have the same type and size: collective " + std::to_string(hang.waited) +
+                 " is the first one without collectives before the first step");
+  }
+  for (const OutOfOrder& found : place.out_of_order) text += out_of_order_text(found);
+  return text;
+}
+
+std::string text_of(const ExplainedHang& hang, bool has_job) {
+  std::string text = line(head_of(hang.hang)) + suspects_of(hang.hang);
+  if (hang.place) return text + place_text(*hang.place, hang.hang);
+  if (!has_job) return text;
+  if (!hang.hang.collective) {
+    return text + line("  the texts have no type and size of a collective, so that it has no place in the plan");
+  }
+  return text + line(
+                    "  no collective of the planned step has this type and these elements: check that the job is the "
+                    "run's (model, world size, wrapped modules, dtypes)");
+}
+
+std::string_view meaning_of(std::string_view code) {
+  if (code == "EI0002") return "a rank waited for another one longer than HCCL_EXEC_TIMEOUT";
+  if (code == "EI0006") return "a connection to another rank was not made within HCCL_CONNECT_TIMEOUT";
+  if (code == "ERR02200") return "a call of HCCL failed";
+  if (code == "ERR00100") return "a call of the device's runtime failed";
+  if (code == "ERR01100") return "an operator failed";
+  return "see the text";
+}
+
+std::string text_of(const ErrorReport& report, const HcclError& error) {
+  std::string text = fmt::format("{} (line {}): {}", error.code, report.line, meaning_of(error.code));
+  const auto rank = error.rank ? error.rank : report.speaker.rank;
+  if (rank) text += fmt::format("; rank {}", *rank);
+  if (!error.tag.empty()) text += fmt::format("; in {}", escaped(error.tag));
+  if (error.rank_size) text += fmt::format(" of {} ranks", *error.rank_size);
+  std::string lines = line(text);
+  if (!error.remote_rank.empty()) {
+    lines += line(
+        fmt::format("  suspect: rank {}, which did not answer; look at its log first", escaped(error.remote_rank)));
+  }
+  if (error.code == "EI0006") {
+    lines += line("  suspects: ranks without this text, which never came to the connection");
+  }
+  return lines;
+}
+
+std::string source_text(const Explanation& explanation) {
+  if (explanation.source.empty()) return "";
+  std::map<std::string_view, std::int64_t> counts;
+  for (const ErrorReport& report : explanation.texts.reports) ++counts[kind_of(report)];
+  std::vector<std::string> kinds;
+  for (const auto& [kind, count] : counts) kinds.push_back(fmt::format("{} {}", count, kind));
+  std::string text =
+      fmt::format("{}: {} lines; {}", escaped(explanation.source), explanation.texts.lines, fmt::join(kinds, ", "));
+  if (explanation.texts.left_out > 0)
+    text += fmt::format("; {} further texts were not kept", explanation.texts.left_out);
+  return line(text);
+}
+
+}  // namespace
+
+std::string to_text(const Explanation& explanation) {
+  std::string text = source_text(explanation);
+  for (const ExplainedHang& hang : explanation.hangs) text += text_of(hang, explanation.has_job);
+  for (const ErrorReport& report : explanation.texts.reports) {
+    if (const auto* error = std::get_if<HcclError>(&report.what)) text += text_of(report, *error);
+  }
+  if (!explanation.has_job) {
+    text += line(
+        "The job's words behind the text (a configuration file and flags, as of shardloom plan) say which "
+        "group and phase of the step it was.");
+  }
+  return text;
+}
+
+}  // namespace loom::explain

@@ -1,0 +1,40 @@
+// The place of a hang in the planned step: which collective of which group a SeqNum is.
+//
+// Offset   a process group may make collectives before the first step (a broadcast, a barrier), and a training loop
+//          its own in each step, which the plan does not have. So a number alone is no place: type and elements of all
+//          collectives that the watchdogs report have to agree with the order, and the offsets with which most of them
+//          do are kept. Layers of one size leave several: the places are then several too.
+// Step     (SeqNum - 1 - offset) / collectives of a step: a lower bound of collectives beside the plan's moves it.
+// Skipped  a rank whose collective is the plan's next but d has skipped d. Where the collectives before it have the same
+//          sizes d places on, any of them may be the one.
+// Threads  any.
+#pragma once
+
+#include <optional>
+
+#include "engine/explain/hang.h"
+
+namespace loom::explain {
+
+// A rank that issued another collective than the others, beside the order of the plan.
+struct OutOfOrder {
+  OtherCollective other;
+  std::optional<PlannedCollective> issued;  // what it is in the plan; none: no collective of this group
+  std::int64_t ahead = 0;                   // collectives of the order; negative: behind
+  std::vector<PlannedCollective> skipped;   // candidates, in the order of the step
+};
+
+struct HangPlace {
+  CollectiveOrder order;                      // of the group with the most agreement
+  std::int64_t reported = 0;                  // different collectives of the watchdogs
+  std::int64_t agreeing = 0;                  // of these, with the offsets that are kept
+  std::vector<std::int64_t> offsets;          // ascending, below the collectives of a step
+  std::vector<PlannedCollective> candidates;  // for the collective that is waited for, without repeats
+  std::int64_t step = 0;                      // with the first offset, from 1 on
+  std::vector<OutOfOrder> out_of_order;
+};
+
+// None: no collective of these types and sizes in any order, or no sizes and types in the log.
+std::optional<HangPlace> place_of(const Hang& hang, const std::vector<CollectiveOrder>& orders);
+
+}  // namespace loom::explain
