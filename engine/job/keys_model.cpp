@@ -22,7 +22,14 @@ void add_model_keys(std::vector<Key>& table) {
               .by_content(),
           text<&Job::model, &Model::model_graph>("--model-graph", "FILE",
                                                  "A PyTorch model that tools/record_model.py recorded; of plans alone")
+              .not_in_train()
               .not_in_users_programs(),
+          text<&Job::model, &Model::model_weights>(
+              "--model-weights", "DIR",
+              "Plan static memory and communication of safetensors files alone; activations are unknown")
+              .not_in_train()
+              .not_in_users_programs()
+              .by_content(),
           toggle<&Job::model, &Model::untie_embeddings_and_output_weights>(
               "--untie-embeddings-and-output-weights",
               "Separate the output layer from the embedding it is tied to; both start with the same weights"),

@@ -14,11 +14,12 @@
 namespace loom::models {
 
 struct ModelOptions {
-  // `shardloom train` has exactly one of the first three, a plan one of the four.
+  // `shardloom train` has exactly one of the first three, a plan one of the five.
   std::optional<std::filesystem::path> model_config;       // a shape; fresh weights. The shardloom program only
   std::optional<std::filesystem::path> init_from_hf_path;  // folder with config.json and safetensors
   std::optional<std::string> made_config;                  // text of a config.json made of `shape`; fresh weights
   std::optional<std::filesystem::path> model_graph;        // a recorded PyTorch model, for plans alone
+  std::optional<std::filesystem::path> model_weights;      // folder with safetensors, of which only headers are read
   ShapeOptions shape;
   // If an embedding and the output layer hold one parameter, each gets its own, loaded from the same weights.
   bool untie_embeddings_and_output_weights = false;

@@ -10,6 +10,7 @@
 #include "engine/cli/adaptive_run.h"
 #include "engine/cli/commands/chosen_config.h"
 #include "engine/cli/commands/planned_device.h"
+#include "engine/cli/commands/weights_command.h"
 #include "engine/cli/flags_without_effect.h"
 #include "engine/cli/outputs.h"
 #include "engine/cli/words/model_flags.h"
@@ -212,6 +213,7 @@ int show_check(plan::PlanSearch& search, const PlanArguments& arguments, plan::P
 }  // namespace
 
 int run_plan(const PlanArguments& given, const train::PretrainCallbacks& callbacks, std::ostream& out) {
+  if (given.train.model.model_weights) return run_weights(given, out);
   const std::vector<std::string> notes = check_model_flags(given.train.model);
   PlanArguments arguments = given;
   Chosen chosen;

@@ -286,15 +286,14 @@ void check_sources(const job::Job& a, Program program) {
     config_error(
         "--model-config and --init-from-hf-path are both given; keep one: fresh weights or those of the folder");
   }
-  if (a.model.model_graph && models::has_configuration(a.model)) {
-    config_error("--model-graph is given beside another model; keep one of them");
-  }
-  if (a.model.model_graph && program == Program::kShardloomTrain) {
-    config_error(
-        "--model-graph is a recording, which can be planned and not trained; use shardloom plan, or give "
-        "--init-from-hf-path DIR");
-  }
-  if (!a.model.model_graph && !models::has_configuration(a.model)) {
+  if (a.model.model_graph || a.model.model_weights) {
+    const bool is_graph = a.model.model_graph.has_value();
+    if (models::has_configuration(a.model) || a.model.shape != models::ShapeOptions{} ||
+        (is_graph && a.model.model_weights)) {
+      config_error("{} is given beside another model; keep one of them",
+                   is_graph ? "--model-graph" : "--model-weights");
+    }
+  } else if (!models::has_configuration(a.model)) {
     config_error(
         "no model is given; use --model-config FILE (fresh weights), --init-from-hf-path DIR, or Megatron's --num-layers, "
         "--hidden-size, --num-attention-heads and --vocab-size");

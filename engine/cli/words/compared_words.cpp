@@ -34,8 +34,9 @@ void check(const Words& files, const Words& rest) {
     config_error("--compare gives the files of two plans, and the command line begins with {}; remove it",
                  shown_text(rest[1]));
   }
-  for (const char* flag : {"--fsdp2-config-path", "--compare", "--report", "--trace", "--memory-snapshot", "--sweep",
-                           "--fit", "--smart-swap", "--adaptive-recompute-device-swap"}) {
+  for (const char* flag :
+       {"--fsdp2-config-path", "--compare", "--report", "--model-weights", "--trace", "--memory-snapshot", "--sweep",
+        "--fit", "--smart-swap", "--adaptive-recompute-device-swap"}) {
     if (std::ranges::find(rest, flag, flag_name) == rest.end()) continue;
     config_error("--compare shows two plans, each with its own file, and {} is {}; remove one of them", flag,
                  std::string_view(flag) == kFlag ? "given twice" : "of one plan");

@@ -12,11 +12,17 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-constexpr std::array<std::string_view, 10> kOfPlans{"--memory-snapshot", "--compare",
-                                                    "--sweep",           "--fit",
-                                                    "--write-config",    "--row",
-                                                    "--trace",           "--report",
-                                                    "--tokens",          "--price-per-device-hour"};
+constexpr std::array<std::string_view, 11> kOfPlans{"--model-weights",
+                                                    "--memory-snapshot",
+                                                    "--compare",
+                                                    "--sweep",
+                                                    "--fit",
+                                                    "--write-config",
+                                                    "--row",
+                                                    "--trace",
+                                                    "--report",
+                                                    "--tokens",
+                                                    "--price-per-device-hour"};
 
 void check(const Words& job) {
   for (const std::string_view flag : kOfPlans) {
