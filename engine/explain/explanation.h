@@ -1,5 +1,6 @@
 // Explanation: what the error texts of a run mean, and with the run's job: where in its step they arose.
 //
+// Memory   the first out of memory of the log, and its place in the plan (memory_place.h).
 // Hangs    each process group whose watchdogs report: which ranks are behind, silent or out of order (hang.h), and the
 //          collective of the planned step (hang_place.h). A pipeline's order is that of the place with the first rank
 //          that reports.
@@ -16,16 +17,17 @@
 
 #include "engine/explain/hang_place.h"
 #include "engine/explain/log_reader.h"
+#include "engine/explain/memory_place.h"
 #include "engine/plan/plan_search.h"
 
 namespace loom::explain {
 
-// The job of the run. The references outlive the call.
-struct JobOfRun {
-  const train::TrainSections& arguments;
-  const train::PretrainCallbacks& callbacks;
-  const virtual_time::HardwareProfile& profile;
-  plan::SearchOptions options = {};
+// The first out of memory of the log: later ones may follow from it.
+struct ExplainedMemory {
+  ErrorReport report;
+  std::vector<std::int64_t> ranks;   // of the world, that ran out of memory, as far as the lines say
+  std::int64_t texts = 0;            // of all ranks
+  std::optional<MemoryPlace> place;  // none: no job, or one with a pipeline
 };
 
 struct ExplainedHang {
@@ -37,6 +39,8 @@ struct Explanation {
   std::string source;  // the file; empty: a text
   LogTexts texts;
   bool has_job = false;
+  std::optional<ExplainedMemory> memory;
+  std::vector<std::string> notes;  // what is not explained, and why
   std::vector<ExplainedHang> hangs;
 };
 

@@ -82,6 +82,46 @@ Json to_json(const ExplainedHang& explained) {
           {"place", explained.place ? to_json(*explained.place) : Json(nullptr)}};
 }
 
+Json to_json(const PlacedAllocation& placed) {
+  return {{"what", placed.place.what},
+          {"phase", placed.place.phase},
+          {"micro_batch", placed.place.micro_batch},
+          {"group", placed.place.group},
+          {"module", placed.place.module},
+          {"bytes", placed.bytes},
+          {"segment_bytes", placed.segment_bytes},
+          {"allocated_before_bytes", placed.allocated_before_bytes},
+          {"step", placed.step}};
+}
+
+Json to_json(const MemoryPlace& place) {
+  Json places = Json::array(), changes = Json::array();
+  for (const PlacedAllocation& placed : place.places) places.push_back(to_json(placed));
+  for (const FittingChange& change : place.changes) {
+    changes.push_back(
+        {{"change", change.change}, {"peak_reserved_bytes", change.peak_reserved_bytes}, {"step_ns", change.step_ns}});
+  }
+  return {{"size_matches", place.size_matches},
+          {"places", places},
+          {"peak_allocated_bytes", place.peak_allocated_bytes},
+          {"peak_reserved_bytes", place.peak_reserved_bytes},
+          {"step_ns", place.step_ns},
+          {"beyond_plan_bytes", place.beyond_plan_bytes},
+          {"limit_bytes", or_null(place.limit_bytes)},
+          {"changes", changes}};
+}
+
+Json to_json(const ExplainedMemory& memory) {
+  const auto& text = std::get<OutOfMemory>(memory.report.what);
+  return {{"line", memory.report.line},
+          {"rank", or_null(memory.report.speaker.rank)},
+          {"ranks", memory.ranks},
+          {"texts", memory.texts},
+          {"fragmented", is_fragmented(text)},
+          {"capacity_bytes", or_null(capacity_of(text))},
+          {"place", memory.place ? to_json(*memory.place) : Json(nullptr)}};
+}
+
 }  // namespace
 
 nlohmann::ordered_json to_json(const Explanation& explanation) {
@@ -92,6 +132,8 @@ nlohmann::ordered_json to_json(const Explanation& explanation) {
           {"lines", explanation.texts.lines},
           {"left_out", explanation.texts.left_out},
           {"texts", texts},
+          {"memory", explanation.memory ? to_json(*explanation.memory) : Json(nullptr)},
+          {"notes", explanation.notes},
           {"hangs", hangs}};
 }
 

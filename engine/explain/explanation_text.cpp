@@ -121,6 +121,101 @@ std::string text_of(const ExplainedHang& hang, bool has_job) {
                     "run's (model, world size, wrapped modules, dtypes)");
 }
 
+std::string figure_text(const std::optional<ByteFigure>& figure) { return figure ? memory_text(figure->bytes) : "?"; }
+
+std::string head_of(const ExplainedMemory& memory, const OutOfMemory& text) {
+  std::string head = fmt::format("out of memory in line {}", memory.report.line);
+  if (memory.report.speaker.rank) head += fmt::format(", on rank {}", *memory.report.speaker.rank);
+  if (!text.device.empty()) head += fmt::format(", {}", escaped(text.device));
+  head += text.tried ? fmt::format(": {} requested from the driver", figure_text(text.tried))
+                     : ": more than 1 EB requested, which is an error of the program";
+  if (text.total) head += fmt::format(", {} of {} free", figure_text(text.free), figure_text(text.total));
+  return head;
+}
+
+std::string holdings_of(const OutOfMemory& text) {
+  std::string parts = fmt::format("  PyTorch has {} allocated", figure_text(text.allocated));
+  const auto reserved = reserved_by(text);
+  if (reserved && text.allocated) {
+    parts += fmt::format(", {} reserved and unallocated", memory_text(*reserved - text.allocated->bytes));
+  }
+  if (reserved && text.in_use) {
+    parts += fmt::format(", {} in the process outside of it",
+                         memory_text(std::max<std::int64_t>(0, text.in_use->bytes - *reserved)));
+  }
+  std::string lines = text.allocated ? line(parts) : "";
+  for (const ProcessMemory& process : text.processes) {
+    lines += line(fmt::format("  process {} has {} of the device", process.pid, memory_text(process.in_use.bytes)));
+  }
+  if (text.allowed) lines += line(fmt::format("  the process may have {}", memory_text(text.allowed->bytes)));
+  if (is_fragmented(text)) {
+    lines +=
+        line(fmt::format("  fragmentation: the request is smaller than what is reserved and unallocated, but no "
+                         "free piece has its size; set PYTORCH_{}_ALLOC_CONF=expandable_segments:True",
+                         text.platform == "NPU"   ? "NPU"
+                         : text.platform == "HIP" ? "HIP"
+                                                  : "CUDA"));
+  }
+  return lines;
+}
+
+std::string placed_text(const PlacedAllocation& placed, const OutOfMemory& text) {
+  std::string parts =
+      fmt::format("{}: {} ({} from the driver), {} step, the plan has {} allocated before it",
+                  plan::to_text(placed.place), memory_text(placed.bytes), memory_text(placed.segment_bytes),
+                  placed.step == 1 ? "first" : "any later", memory_text(placed.allocated_before_bytes));
+  if (text.allocated) parts += fmt::format(", the text {}", memory_text(text.allocated->bytes));
+  return parts;
+}
+
+std::string changes_text(const MemoryPlace& place) {
+  if (!place.limit_bytes) return "";
+  std::string text = line(fmt::format(
+      "  planned step {}: peak reserved {}, peak allocated {}; PyTorch could have {} here{}", time_text(place.step_ns),
+      memory_text(place.peak_reserved_bytes), memory_text(place.peak_allocated_bytes), memory_text(*place.limit_bytes),
+      place.beyond_plan_bytes > 0
+          ? fmt::format(", less {} that the run had allocated beyond the plan", memory_text(place.beyond_plan_bytes))
+          : ""));
+  if (place.changes.empty()) {
+    return text + line("  no change of the settings, nor two together, would make it fit");
+  }
+  text += line("  it would fit, the fastest first, with");
+  for (const FittingChange& change : place.changes) {
+    text += wrapped(fmt::format("    {} (step {}, peak reserved {})\n", change.change, time_text(change.step_ns),
+                                memory_text(change.peak_reserved_bytes)),
+                    2 * kIndent);
+  }
+  return text;
+}
+
+std::string text_of(const MemoryPlace& place, const OutOfMemory& text) {
+  std::string lines;
+  if (place.places.empty()) {
+    lines += line("  the text has no size and no allocated bytes, so that it has no place in the plan");
+  } else if (!place.size_matches) {
+    lines += line(
+        "  no allocation of the planned step requests that size: check that the job is the run's (model, "
+        "sequence length, micro-batch, dtypes); where as much is allocated:");
+  } else {
+    lines += line("  in the plan of the job, the likeliest first:");
+  }
+  for (const PlacedAllocation& placed : place.places) {
+    lines += wrapped("    " + placed_text(placed, text) + "\n", 2 * kIndent);
+  }
+  return lines + changes_text(place);
+}
+
+std::string text_of(const ExplainedMemory& memory) {
+  const auto& text = std::get<OutOfMemory>(memory.report.what);
+  std::string lines = line(head_of(memory, text)) + holdings_of(text);
+  if (memory.texts > 1) {
+    lines +=
+        line(fmt::format("  it is the first of {} such texts{}", memory.texts,
+                         memory.ranks.empty() ? "" : fmt::format("; {} ran out of memory", ranks_of(memory.ranks))));
+  }
+  return memory.place ? lines + text_of(*memory.place, text) : lines;
+}
+
 std::string_view meaning_of(std::string_view code) {
   if (code == "EI0002") return "a rank waited for another one longer than HCCL_EXEC_TIMEOUT";
   if (code == "EI0006") return "a connection to another rank was not made within HCCL_CONNECT_TIMEOUT";
@@ -164,10 +259,12 @@ std::string source_text(const Explanation& explanation) {
 
 std::string to_text(const Explanation& explanation) {
   std::string text = source_text(explanation);
+  if (explanation.memory) text += text_of(*explanation.memory);
   for (const ExplainedHang& hang : explanation.hangs) text += text_of(hang, explanation.has_job);
   for (const ErrorReport& report : explanation.texts.reports) {
     if (const auto* error = std::get_if<HcclError>(&report.what)) text += text_of(report, *error);
   }
+  for (const std::string& note : explanation.notes) text += line("note: " + note);
   if (!explanation.has_job) {
     text += line(
         "The job's words behind the text (a configuration file and flags, as of shardloom plan) say which "

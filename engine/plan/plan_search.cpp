@@ -8,6 +8,7 @@
 #include "engine/core/error.h"
 #include "engine/plan/config_changes.h"
 #include "engine/plan/first_failing.h"
+#include "engine/plan/sweep_variants.h"
 
 namespace loom::plan {
 namespace {
@@ -98,11 +99,36 @@ std::vector<PlanSearch::Change> PlanSearch::proposals(const StepEstimate& too_la
   return changes;
 }
 
-std::vector<Remedy> PlanSearch::remedies(const StepEstimate& too_large) const {
-  const std::vector<Change> changes = proposals(too_large);
+std::vector<PlanSearch::Change> PlanSearch::more_proposals() const {
+  std::vector<Change> changes;
+  if (plans_.has_file()) {
+    for (const PlanChoice& variant : recompute_variants(plans_, plans_.base())) {
+      changes.emplace_back([config = variant.config](PlanChoice& c) { c.config = config; });
+    }
+  }
+  for (const PlanChoice& variant : loss_variants(plans_, plans_.base())) {
+    changes.emplace_back([chunk = variant.loss_chunk_size](PlanChoice& c) { c.loss_chunk_size = chunk; });
+  }
+  PlanChoice least = plans_.base();
+  least.micro_batch = 1;
+  if (plans_.shares_out_batch(least) && plans_.base().micro_batch > 2) {
+    changes.emplace_back([](PlanChoice& c) { c.micro_batch = 1; });
+  }
+  return changes;
+}
+
+std::vector<Candidate> PlanSearch::fitting_changes() const {
+  const std::vector<Change> changes = proposals(plans_.plan(plans_.base(), Capacity::kLifted));
+  std::vector<Change> all = more_proposals();
+  all.insert(all.end(), changes.begin(), changes.end());
+  std::vector<Candidate> single = fitting(all, 1, 1);
+  return single.empty() ? fitting(changes, 2, 2) : single;
+}
+
+std::vector<Candidate> PlanSearch::fitting(const std::vector<Change>& changes, std::size_t least,
+                                           std::size_t most) const {
   std::vector<Candidate> fitting;
-  // Two changes only when no single one is enough, three when no two are.
-  for (std::size_t together = 1; together <= kTogether && fitting.empty(); ++together) {
+  for (std::size_t together = least; together <= most && fitting.empty(); ++together) {
     for_each_choice(changes.size(), together, [&](const std::vector<std::size_t>& chosen) {
       PlanChoice choice = plans_.base();
       for (const std::size_t change : chosen) changes[change](choice);
@@ -112,8 +138,12 @@ std::vector<Remedy> PlanSearch::remedies(const StepEstimate& too_large) const {
     });
   }
   sort_by_speed(fitting);
+  return fitting;
+}
+
+std::vector<Remedy> PlanSearch::remedies(const StepEstimate& too_large) const {
   std::vector<Remedy> remedies;
-  for (const Candidate& c : fitting) {
+  for (const Candidate& c : fitting(proposals(too_large), 1, kTogether)) {
     if (remedies.size() == kRemedies) break;
     remedies.push_back(
         {c.change, too_large.memory.peak_reserved_bytes - c.plan.memory.peak_reserved_bytes, c.plan.time.step_ns});

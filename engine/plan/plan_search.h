@@ -45,6 +45,9 @@ class PlanSearch {
   CheckedEstimate check();
 
   using Candidate = plan::Candidate;
+  // Changes with which the step fits, whether it does as it is or not: all single ones, with recompute in every form,
+  // the loss in chunks and smaller micro-batches; two together where no single one is enough. The fastest first.
+  std::vector<Candidate> fitting_changes() const;
   // What fits among degrees of parallelism, keys of the file and micro-batches (sweep.h).
   Sweep sweep() const { return plan::sweep(plans_); }
   // The largest micro-batch with which the step fits; larger ones are assumed to need more. ConfigError if none fits.
@@ -59,6 +62,9 @@ class PlanSearch {
   using Change = std::function<void(PlanChoice&)>;
   // The changes that affect the plan.
   std::vector<Change> proposals(const StepEstimate& too_large) const;
+  std::vector<Change> more_proposals() const;
+  // Those of `least` of the changes together, of one more only when none fits, up to `most`; by speed.
+  std::vector<Candidate> fitting(const std::vector<Change>& changes, std::size_t least, std::size_t most) const;
   std::vector<Remedy> remedies(const StepEstimate& too_large) const;
   std::vector<int> worlds() const;
 

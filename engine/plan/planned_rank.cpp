@@ -100,7 +100,8 @@ device::Recording PlannedRank::record() {
     trainer_->set_observers({&phases});
     // A watch counts the entries of one recorded step.
     const int unrecorded = arguments_.swap.smart_swap_watch == nullptr ? 1 : kStepsBefore;
-    for (int step = 0; step < unrecorded; ++step) trainer_->step();
+    if (job_.traced) first_ = recorded_step();
+    for (int step = job_.traced ? 1 : 0; step < unrecorded; ++step) trainer_->step();
     for (int before = unrecorded;; ++before) {
       const CacheState cache(device_.memory());
       marks_.clear();
@@ -166,7 +167,7 @@ bool PlannedRank::swaps() const {
 device::Recording PlannedRank::recorded_step() {
   nn::CallSites sites;
   device::RecorderOptions recorded{.memory = true, .allocator = origins_.has_value()};
-  if (swaps() || recorded.allocator) recorded.call_site = [&sites] { return sites.running(); };
+  if (job_.traced || swaps() || recorded.allocator) recorded.call_site = [&sites] { return sites.running(); };
   if (arguments_.swap.smart_swap_watch != nullptr) arguments_.swap.smart_swap_watch->seen.clear();
   const device::Recorder recorder(device_, recorded);
   trainer_->step();

@@ -29,6 +29,7 @@ struct PlannedJob {
   const virtual_time::HardwareProfile& profile;
   std::optional<std::int64_t> capacity_bytes;  // of the allocator; none: unlimited
   const FewMicroBatches* few = nullptr;        // what is recorded; null: the step itself
+  bool traced = false;                         // the first step is recorded too, and both with the sites of all entries
 
   const train::TrainSections& recorded_arguments() const { return few == nullptr ? arguments : few->arguments; }
   const train::TrainingInputs& recorded_inputs() const { return few == nullptr ? inputs : few->inputs; }
@@ -52,6 +53,8 @@ class PlannedRank {
   device::Device& device() { return device_; }
   // What goes to other stages.
   const train::HiddenStates& hidden() { return context_.slot<train::HiddenStates>(); }
+  // Of a traced job.
+  const device::Recording& first_step() const { return first_.value(); }
   // The groups over which it communicates.
   std::vector<comm::UsedGroup> used_groups(const device::Recording& recording) const;
 
@@ -74,6 +77,7 @@ class PlannedRank {
   device::Recorder marks_;                   // of one step at a time, for errors
   std::optional<device::Recorder> origins_;  // of the allocator's blocks; none unless its events are recorded
   std::optional<train::Trainer> trainer_;
+  std::optional<device::Recording> first_;  // of a traced job
   PhaseMemory built_;
 };
 

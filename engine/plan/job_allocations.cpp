@@ -1,0 +1,210 @@
+#include "engine/plan/job_allocations.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <map>
+
+#include "engine/core/error.h"
+#include "engine/core/rounding.h"
+#include "engine/core/shown_path.h"
+#include "engine/plan/planned_rank.h"
+#include "engine/train/inputs.h"
+#include "sharding/marks.h"
+
+namespace loom::plan {
+namespace {
+
+using device::Entry;
+using device::EntryKind;
+using device::Mark;
+using device::MarkKind;
+using device::MemCategory;
+using device::MemorySample;
+using device::Recording;
+
+constexpr std::int64_t kMostMicroBatches = 4;
+constexpr std::int64_t kMiB = 1 << 20;
+
+// The job with few micro-batches of the same size.
+train::TrainSections with_few_micro_batches(const train::TrainSections& arguments, const train::ParallelDims& dims) {
+  train::TrainSections few = arguments;
+  const std::int64_t all =
+      dims.micro_batches(arguments.schedule.global_batch_size, arguments.schedule.micro_batch_size);
+  if (all > kMostMicroBatches) {
+    few.schedule.global_batch_size = static_cast<int>(arguments.schedule.global_batch_size / all * kMostMicroBatches);
+  }
+  return few;
+}
+
+// The phase of the entries before that number, and which of its kind it is.
+std::pair<std::string, std::int64_t> phase_before(const Recording& recording, std::int64_t entries) {
+  std::string phase;
+  std::map<std::string, std::int64_t> begun;
+  for (std::int64_t i = 0; i < entries; ++i) {
+    const Entry& entry = recording.entry(i);
+    if (entry.kind != EntryKind::kPhase) continue;
+    phase = recording.text(entry.name);
+    ++begun[phase];
+  }
+  return {phase, phase.empty() ? 0 : begun[phase] - 1};
+}
+
+// The first work behind that number of entries: for which the memory was allocated.
+const Entry* work_behind(const Recording& recording, std::int64_t entries) {
+  for (auto i = static_cast<std::size_t>(entries); i < recording.entries.size(); ++i) {
+    if (device::is_stream_work(recording.entries[i].kind)) return &recording.entries[i];
+  }
+  return nullptr;
+}
+
+// The subject of the next mark of a kind; empty without one.
+std::string subject_behind(const Recording& recording, std::int64_t entries, std::initializer_list<MarkKind> kinds) {
+  for (auto mark = std::ranges::lower_bound(recording.marks, entries, {}, &Mark::entries);
+       mark != recording.marks.end(); ++mark) {
+    if (std::ranges::find(kinds, mark->kind) != kinds.end()) return shown_path(recording.text(mark->subject));
+  }
+  return {};
+}
+
+std::string subject_before(const Recording& recording, std::int64_t entries, std::initializer_list<MarkKind> kinds) {
+  auto mark = std::ranges::upper_bound(recording.marks, entries, {}, &Mark::entries);
+  while (mark != recording.marks.begin()) {
+    --mark;
+    if (std::ranges::find(kinds, mark->kind) != kinds.end()) return shown_path(recording.text(mark->subject));
+  }
+  return {};
+}
+
+// The innermost module of "Decoder > model.layers.0 (DecoderLayer) > model.layers.0.mlp (SwiGlu)".
+std::string module_of(const std::string& site) {
+  const auto last = site.rfind(" > ");
+  const std::string innermost = last == std::string::npos ? site : site.substr(last + 3);
+  const auto type = innermost.find(" (");
+  if (type != std::string::npos) return innermost.substr(0, type);
+  return innermost.empty() ? "" : shown_path("");
+}
+
+bool is_of_backward(std::string_view op) {
+  return op.find("grad") != std::string_view::npos || op.find("backward") != std::string_view::npos ||
+         op.ends_with("_dx") || op.ends_with("_dw");
+}
+
+bool is_reduction(const Entry* work, const Recording& recording) {
+  return work != nullptr && work->kind != EntryKind::kKernel && recording.text(work->name) == "reduce_scatter";
+}
+
+std::string of_operator(std::string_view what, const Entry* work, const Recording& recording) {
+  return work == nullptr ? std::string(what) : fmt::format("{} of {}", what, recording.text(work->name));
+}
+
+}  // namespace
+
+std::int64_t segment_bytes_of(std::int64_t request_bytes) {
+  if (request_bytes <= kMiB) return 2 * kMiB;
+  if (request_bytes < 10 * kMiB) return 20 * kMiB;
+  return round_up(request_bytes, 2 * kMiB);
+}
+
+std::string to_text(const AllocationPlace& place) {
+  std::string text = place.what;
+  if (!place.module.empty()) text += fmt::format(" in '{}'", place.module);
+  if (!place.phase.empty()) text += fmt::format(", in {}", place.phase);
+  if (place.phase != "optimizer" && !place.phase.empty()) text += fmt::format(" of micro-batch {}", place.micro_batch);
+  if (!place.group.empty()) text += fmt::format(", group '{}'", place.group);
+  return text;
+}
+
+JobAllocations::JobAllocations(const train::TrainSections& arguments, const train::PretrainCallbacks& callbacks,
+                               const virtual_time::HardwareProfile& profile) {
+  const train::TrainingInputs inputs = train::read_inputs(arguments, callbacks);
+  if (inputs.pipeline) {
+    config_error(
+        "the place of an allocation in a pipeline is not known: --pipeline-model-parallel-size is {}; explain "
+        "the text without the job",
+        arguments.parallel.pipeline.pipeline_model_parallel_size);
+  }
+  if (inputs.fsdp2) {
+    for (const sharding::RecomputedModule& module : inputs.fsdp2->recomputed) recomputed_.push_back(module.path);
+  }
+  for (const sharding::RecomputedModule& module : inputs.recomputed) recomputed_.push_back(module.path);
+  const train::TrainSections few = with_few_micro_batches(arguments, inputs.dims);
+  const PlannedJob job{few, callbacks, inputs, profile, std::nullopt, nullptr, /*traced=*/true};
+  PlannedRank rank(job);
+  later_ = rank.record();
+  first_ = rank.first_step();
+  peaks_ = device::peaks_of(later_.memory);
+  add_points(1);
+  add_points(2);
+}
+
+// A change of the accounts that gives one category more and the allocator too.
+void JobAllocations::add_points(int step) {
+  const std::vector<MemorySample>& samples = (step == 1 ? first_ : later_).memory;
+  for (std::size_t i = 1; i < samples.size(); ++i) {
+    if (samples[i].allocated_bytes <= samples[i - 1].allocated_bytes) continue;
+    for (std::size_t c = 0; c < samples[i].by_category.size(); ++c) {
+      const std::int64_t more = samples[i].by_category[c] - samples[i - 1].by_category[c];
+      if (more > 0) {
+        points_.push_back({step, i, more, static_cast<MemCategory>(c), samples[i - 1].allocated_bytes});
+      }
+    }
+  }
+}
+
+AllocationPlace JobAllocations::place_of(const AllocationPoint& point) const {
+  const Recording& recording = recording_of(point);
+  const std::int64_t entries = recording.memory.at(point.sample).entries;
+  const Entry* const work = work_behind(recording, entries);
+  AllocationPlace place;
+  std::tie(place.phase, place.micro_batch) = phase_before(recording, entries);
+  const auto reduced = [&] {
+    return subject_before(recording, entries, {sharding::kReduceScatterMark, sharding::kReduceScatterAllReduceMark});
+  };
+  const bool in_step = place.phase != "optimizer";
+  place.group = in_step ? subject_before(recording, entries, {sharding::kGatheredMark}) : "";
+  if (in_step && work != nullptr) place.module = module_of(recording.text(work->site));
+  switch (point.category) {
+    case MemCategory::kGatherBuffer:
+      place.what = "buffer of an all-gather";
+      place.group = subject_behind(recording, entries, {sharding::kGatherMark});
+      place.module.clear();
+      break;
+    case MemCategory::kUnsharded:
+      place.what = "whole parameters";
+      place.group = subject_behind(recording, entries, {sharding::kGatheredMark, sharding::kGatherMark});
+      place.module.clear();
+      break;
+    case MemCategory::kReduceBuffer:
+      place.what = "buffer of a reduce-scatter";
+      place.group = reduced();
+      place.module.clear();
+      break;
+    case MemCategory::kGradient:
+      place.what =
+          is_reduction(work, recording) ? "gradient shards" : of_operator("gradient of a parameter", work, recording);
+      if (is_reduction(work, recording)) place.group = reduced(), place.module.clear();
+      break;
+    case MemCategory::kOptimizerState:
+      place.what = "optimizer state";
+      break;
+    case MemCategory::kShard:
+      place.what = "shards of parameters";
+      break;
+    case MemCategory::kTemporary:
+      place.what = of_operator(in_step ? "workspace" : "temporary of the optimizer: input", work, recording);
+      break;
+    case MemCategory::kActivation: {
+      const bool backward = place.phase == "backward";
+      const bool gradient = backward && work != nullptr && is_of_backward(recording.text(work->name));
+      place.what = of_operator(gradient ? "gradient, output" : "output", work, recording);
+      const bool again = std::ranges::any_of(recomputed_, [&](const std::string& path) {
+        return place.module == path || place.module.starts_with(path + ".");
+      });
+      if (backward && !gradient && again) place.phase = "recompute";
+      break;
+    }
+  }
+  return place;
+}
+
+}  // namespace loom::plan
