@@ -13,7 +13,7 @@
 #include "engine/formats/safetensors/safetensors.h"
 #include "models/hub/model_hub.h"
 #include "tests/plan/small_plan.h"
-#include "tests/support/files.h"
+#include "tests/support/documented_keys.h"
 
 namespace loom::plan {
 namespace {
@@ -118,6 +118,17 @@ TEST(WeightsPlan, SaysThatActivationsAreUnknown) {
   EXPECT_TRUE(to_json(plan)["memory"]["activation_bytes"].is_null());
   EXPECT_THAT(to_text(plan), HasSubstr("activations: unknown, and so are peaks and the time of the step"));
   EXPECT_THAT(to_text(plan), HasSubstr("DOES NOT FIT: static memory"));
+}
+
+TEST(WeightsPlan, HasItsKeysInTheDocument) {
+  WeightsPlan plan;
+  plan.groups.resize(1);
+  plan.communication.resize(1);
+  plan.volume.resize(1);
+  std::set<std::string> keys;
+  test::add_keys(to_json(plan), "", {}, keys);
+  EXPECT_THAT(test::documented_keys(kSource / "docs/outputs.md", "## plan --model-weights --json"),
+              ::testing::ContainerEq(keys));
 }
 
 TEST(WeightsPlan, RefusesWhatNeedsTheCodeOfModules) {
