@@ -11,6 +11,7 @@ using plan::AllocationPoint;
 using plan::JobAllocations;
 
 constexpr std::size_t kMostPlaces = 3;
+constexpr std::size_t kMostDescribed = 512;  // points, among which different places are looked for
 constexpr std::int64_t kMiB = 1 << 20;
 
 bool has_size(const AllocationPoint& point, const ByteFigure& tried) {
@@ -34,7 +35,9 @@ std::vector<AllocationPoint> nearest(const JobAllocations& allocations, const Ou
 }
 
 void add_places(MemoryPlace& found, const JobAllocations& allocations, const OutOfMemory& text) {
-  for (const AllocationPoint& point : nearest(allocations, text, found.size_matches)) {
+  std::vector<AllocationPoint> points = nearest(allocations, text, found.size_matches);
+  points.resize(std::min(points.size(), kMostDescribed));
+  for (const AllocationPoint& point : points) {
     if (found.places.size() == kMostPlaces) return;
     const PlacedAllocation placed{.place = allocations.place_of(point),
                                   .bytes = point.bytes,
