@@ -30,7 +30,7 @@ torch.manual_seed(78)
 torch.set_num_threads(1)
 
 
-# InternVL's dynamic preprocessing with a thumbnail; products in order, then columns.
+# InternVL's dynamic preprocessing with a thumbnail; products in order, then columns. Bytes [tiles, 3, TILE, TILE].
 def tiles_of(name):
     image = Image.open(f"{DIR}/images/{name}.png").convert("RGB")
     w, h = image.size
@@ -45,11 +45,15 @@ def tiles_of(name):
     large = image.resize((i * TILE, j * TILE), Image.BICUBIC)
     tiles = [large.crop((x * TILE, y * TILE, (x + 1) * TILE, (y + 1) * TILE)) for y in range(j) for x in range(i)]
     if len(tiles) > 1: tiles.append(image.resize((TILE, TILE), Image.BICUBIC))
-    values = torch.stack([torch.tensor(list(t.tobytes()), dtype=torch.float32).view(TILE, TILE, 3) for t in tiles])
-    return ((values / 255 - torch.tensor(MEAN)) / torch.tensor(STD)).permute(0, 3, 1, 2).contiguous()
+    values = torch.stack([torch.tensor(list(t.tobytes()), dtype=torch.uint8).view(TILE, TILE, 3) for t in tiles])
+    return values.permute(0, 3, 1, 2).contiguous()
 
 
-pixels = [tiles_of(n) for n in range(6)]
+def pixels_of(tiles): return (tiles.float() / 255 - torch.tensor(MEAN).view(3, 1, 1)) / torch.tensor(STD).view(3, 1, 1)
+
+
+tiles = [tiles_of(n) for n in range(6)]
+pixels = [pixels_of(t) for t in tiles]
 text = dict(vocab_size=VOCAB, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
             num_key_value_heads=2, max_position_embeddings=1024, rms_norm_eps=1e-6, initializer_range=0.05,
             tie_word_embeddings=False, rope_theta=1000000.0)
@@ -133,11 +137,11 @@ pictures = [[[int(torch.randint(0, 6, ()))] for _ in range(ROWS)] for _ in range
 ids = torch.tensor([[row(numbers) for numbers in rows] for rows in pictures])
 labels = torch.where(ids < 250, ids, torch.full_like(ids, -100))
 
-expected = {}
+expected = {f"tiles.{n}": t for n, t in enumerate(tiles)}
 with torch.no_grad():
     model.eval()
     for n in range(6): expected[f"features.{n}"] = model.model.get_image_features(pixels[n]).pooler_output.flatten(0, 1)
-    expected["logits"] = model(input_ids=ids[0], **inputs_of(sum(pictures[0], []))).logits[:, ::4].contiguous()
+    expected["logits.0"] = model(input_ids=ids[0], **inputs_of(sum(pictures[0], []))).logits[:, ::4].contiguous()
     prompt_text = (f"<|im_start|>system\n{SYSTEM}<|im_end|>\n<|im_start|>user\n" +
                    "".join("<img>" + "<IMG_CONTEXT>" * (TOKENS * len(pixels[n])) + "</img>\n" for n in ASKED) +
                    f"{QUESTION}<|im_end|>\n<|im_start|>assistant\n")
@@ -168,7 +172,7 @@ save_file(expected, f"{OUT}/expected.safetensors")
 json.dump(
     {"what": "InternVL in OpenGVLab's layout: 2 blocks, 2 text layers; made by tests/reference/generate/internvl_goldens.py",
      "torch": torch.__version__, "transformers": transformers.__version__,
-     "tile": TILE, "tiles": [len(p) for p in pixels], "input_ids": ids.tolist(), "labels": labels.tolist(), "pictures": pictures,
+     "pixel_values": "tiles.N: bytes; (byte / 255 - image_mean) / image_std of preprocessor_config.json", "input_ids": ids.tolist(), "labels": labels.tolist(), "pictures": pictures,
      "logits": "of step 0, every fourth position",
      "generation": {"question": QUESTION, "pictures": ASKED, "prompt": prompt, "tokens": made[len(prompt):],
                     "smallest_gap_of_best_two_logits": min(gaps)},
