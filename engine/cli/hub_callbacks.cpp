@@ -69,8 +69,10 @@ std::string config_to_save(const models::ModelOptions& model, const std::string&
 
 bool is_tied(const std::string& config_json) {
   const auto json = nlohmann::ordered_json::parse(config_json);
-  const auto& holder = json.contains("text_config") ? json["text_config"] : json;
-  return holder.value("tie_word_embeddings", false);
+  for (const char* section : {"text_config", "llm_config"}) {
+    if (json.contains(section)) return json[section].value("tie_word_embeddings", false);
+  }
+  return json.value("tie_word_embeddings", false);
 }
 
 std::optional<std::int64_t> padding_id(const data::TokenIds& ids) {

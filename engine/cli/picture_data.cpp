@@ -24,7 +24,7 @@ using multimodal::DatasetType;
 void check_model(const multimodal::DataConfig& config, const models::ModelOptions& options) {
   const models::ConfigReader model = models::configuration_of(options);
   const std::string type = model.text("model_type", "");
-  const bool is_qwen = models::is_qwen_vl(model), is_internvl = type == "internvl";
+  const bool is_qwen = models::is_qwen_vl(model), is_internvl = models::is_internvl(model);
   if (!is_qwen && !is_internvl) {
     config_error(
         "--mm-data has pictures, and the model, {}, takes none; use a Qwen-VL or InternVL model, or --data-path",
@@ -82,10 +82,33 @@ PlannedPictures of_qwen(const models::QwenVlConfig& config, images::ImageSize si
           patches / config.vision.merged()};
 }
 
-PlannedPictures of_internvl(const models::InternVLConfig& config, images::ImageSize size, std::int64_t count) {
-  const std::int64_t side = config.vision.image_size;
-  const std::int64_t tiles = count * images::tile_count(size, {.image_size = side});
-  return {{tiles, config.vision.num_channels, side, side}, {}, tiles * config.image_tokens()};
+// Of the folder's processor, or the published one; InternVLChatModel's configuration has its own.
+images::TileOptions tiles_of(const models::InternVLConfig& config, const models::ModelOptions& options) {
+  if (config.chat) {
+    return images::tile_options({.dynamic_image_size = config.chat->dynamic_image_size,
+                                 .use_thumbnail = config.chat->use_thumbnail,
+                                 .min_dynamic_patch = config.chat->min_dynamic_patch,
+                                 .max_dynamic_patch = config.chat->max_dynamic_patch},
+                                config.image_size());
+  }
+  if (const auto path = models::model_path(options);
+      path && std::filesystem::exists(*path / "preprocessor_config.json")) {
+    const images::ImageProcessor processor = images::read_image_processor(*path);
+    if (processor.tiles() != nullptr) return *processor.tiles();
+  }
+  return {.image_size = config.image_size()};
+}
+
+PlannedPictures of_internvl(const models::InternVLConfig& config, images::ImageSize size, std::int64_t count,
+                            const models::ModelOptions& options) {
+  const images::TileOptions cut = tiles_of(config, options);
+  const std::int64_t side = cut.image_size, tiles = count * images::tile_count(size, cut);
+  if (side % config.image_unit() != 0) {
+    config_error(
+        "--image-size: the picture processor makes tiles of {} x {} pixels, and the model takes multiples of {}", side,
+        side, config.image_unit());
+  }
+  return {{tiles, config.vision.num_channels, side, side}, {}, tiles * config.image_tokens(side)};
 }
 
 PlannedPictures pictures_of_a_sequence(const train::TrainSections& job) {
@@ -99,12 +122,12 @@ PlannedPictures pictures_of_a_sequence(const train::TrainSections& job) {
   const models::ConfigReader reader = models::configuration_of(job.model);
   const std::int64_t count = job.data.images_per_sample;
   const bool is_qwen = models::is_qwen_vl(reader);
-  if (!is_qwen && reader.text("model_type", "") != "internvl") {
+  if (!is_qwen && !models::is_internvl(reader)) {
     config_error(
         "--image-size is given, and the model takes no pictures; use a Qwen-VL or InternVL model, or remove it");
   }
   PlannedPictures pictures = is_qwen ? of_qwen(models::read_qwen_vl_config(reader), pixels, count, job.model)
-                                     : of_internvl(models::read_internvl_config(reader), pixels, count);
+                                     : of_internvl(models::read_internvl_config(reader), pixels, count, job.model);
   if (pictures.tokens <= job.data.seq_length) return pictures;
   config_error("--seq-length is {}, and {} picture{} of {} x {} take{} {} tokens; use at least as many",
                job.data.seq_length, count, count == 1 ? "" : "s", pixels.width, pixels.height, count == 1 ? "s" : "",

@@ -197,6 +197,11 @@ std::filesystem::path file_in(const std::filesystem::path& path) {
       escaped(path.string()));
 }
 
+[[noreturn]] void refuse_type(const std::filesystem::path& path, const ImageProcessor& processor,
+                              std::string_view otherwise) {
+  config_error("{}: image_processor_type is {}, and {}", escaped(path.string()), shown_text(processor.type), otherwise);
+}
+
 }  // namespace
 
 ImageProcessor parse_image_processor(std::string_view text, const std::string& name) {
@@ -215,7 +220,13 @@ PatchOptions read_patch_options(const std::filesystem::path& folder, std::string
   const std::filesystem::path file = folder / "preprocessor_config.json";
   const ImageProcessor processor = read_image_processor(file);
   if (processor.patches() != nullptr) return *processor.patches();
-  config_error("{}: image_processor_type is {}, and {}", escaped(file.string()), shown_text(processor.type), otherwise);
+  refuse_type(file, processor, otherwise);
+}
+
+ImageProcessor read_tile_processor(const std::filesystem::path& folder, std::string_view otherwise) {
+  ImageProcessor processor = read_image_processor(folder);
+  if (processor.tiles() != nullptr) return processor;
+  refuse_type(file_in(folder), processor, otherwise);
 }
 
 }  // namespace loom::images

@@ -43,6 +43,9 @@ ImageProcessor read_image_processor(const std::filesystem::path& path);
 // The same of a Qwen-VL's folder. ConfigError for another type, with `otherwise` behind it.
 PatchOptions read_patch_options(const std::filesystem::path& folder, std::string_view otherwise);
 
+// The same of an InternVL's folder: the processor, whose tiles() are not null.
+ImageProcessor read_tile_processor(const std::filesystem::path& folder, std::string_view otherwise);
+
 // Of a file's text, which messages call `name`.
 ImageProcessor parse_image_processor(std::string_view text, const std::string& name);
 

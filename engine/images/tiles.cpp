@@ -56,6 +56,15 @@ std::array<std::int64_t, 2> tile_grid(ImageSize size, const TileOptions& options
   return best;
 }
 
+TileOptions tile_options(const DynamicTiles& keys, std::int64_t image_size, Filter filter) {
+  TileOptions tiles{.image_size = image_size, .min_tiles = 1, .max_tiles = 1, .use_thumbnail = false, .filter = filter};
+  if (!keys.dynamic_image_size) return tiles;
+  tiles.max_tiles = keys.max_dynamic_patch;
+  tiles.min_tiles = std::min(keys.min_dynamic_patch, tiles.max_tiles);
+  tiles.use_thumbnail = keys.use_thumbnail;
+  return tiles;
+}
+
 std::int64_t tile_count(ImageSize size, const TileOptions& options) {
   const auto [columns, rows] = tile_grid(size, options);
   return columns * rows + (options.use_thumbnail && columns * rows > 1 ? 1 : 0);

@@ -29,6 +29,15 @@ struct TileOptions {
   Filter filter = Filter::kBicubic;
 };
 
+// InternVL's own keys: a picture is one tile unless dynamic_image_size.
+struct DynamicTiles {
+  bool dynamic_image_size = false;
+  bool use_thumbnail = false;
+  std::int64_t min_dynamic_patch = 1;
+  std::int64_t max_dynamic_patch = 6;
+};
+TileOptions tile_options(const DynamicTiles& keys, std::int64_t image_size, Filter filter = Filter::kBicubic);
+
 // {columns, rows}.
 std::array<std::int64_t, 2> tile_grid(ImageSize size, const TileOptions& options);
 

@@ -98,13 +98,13 @@ class InternvlReader final : public PictureReader {
   }
 
   images::TileOptions tiles(std::int64_t pictures) const {
-    images::TileOptions tiles{
-        .image_size = options_.image_size, .min_tiles = 1, .max_tiles = 1, .use_thumbnail = false};
-    if (!options_.dynamic_image_size) return tiles;
-    tiles.max_tiles = std::max<std::int64_t>(1, options_.max_dynamic_patch / std::max<std::int64_t>(1, pictures));
-    tiles.min_tiles = std::min(options_.min_dynamic_patch, tiles.max_tiles);
-    tiles.use_thumbnail = options_.use_thumbnail;
-    return tiles;
+    const std::int64_t most =
+        std::max<std::int64_t>(1, options_.max_dynamic_patch / std::max<std::int64_t>(1, pictures));
+    return images::tile_options({.dynamic_image_size = options_.dynamic_image_size,
+                                 .use_thumbnail = options_.use_thumbnail,
+                                 .min_dynamic_patch = options_.min_dynamic_patch,
+                                 .max_dynamic_patch = most},
+                                options_.image_size);
   }
 
   Grid grid(std::int64_t tiles) const {

@@ -1,20 +1,27 @@
 // Chat: a conversation with a model, and how the ranks answer a turn together. Private to engine/talk.
 //
 // Turns    a refused line leaves no trace; of a stopped answer, the generated part is kept.
-// Cache    the whole conversation is rendered for each turn, and the session reads the new part.
-// Ranks    rank 0 has the conversation, and sends each prompt to the others; it decides when an answer stops.
+// Cache    the whole conversation is rendered for each turn, and the session reads the new part; with pictures it reads
+//          the whole one.
+// Pictures go with the next line, before its text, and stay with their turn.
+// Ranks    rank 0 has the conversation, and sends each prompt and its pictures to the others; it decides when an answer
+//          stops.
 // Threads  the rank's host thread.
 #pragma once
 
+#include <filesystem>
 #include <functional>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "engine/comm/process_group.h"
 #include "engine/talk/chat_prompt.h"
 #include "engine/talk/options.h"
+#include "engine/talk/picture_model.h"
 #include "models/generation/session.h"
 
 namespace loom::talk {
@@ -26,8 +33,14 @@ class Turns {
   Turns(models::GenerationSession& session, comm::World& world, const models::DecodingOptions& options)
       : session_(session), options_(options), everyone_(world.size() > 1 ? world.everyone("chat") : nullptr) {}
 
+  // A prompt, and what the model is called with beside it.
+  struct Asked {
+    Tokens prompt;
+    nn::ValueDict inputs;
+  };
+
   // Rank 0. `stops` is called after each token.
-  models::Generation answer(const Tokens& prompt, const std::function<void(std::int32_t)>& on_token,
+  models::Generation answer(const Asked& asked, const std::function<void(std::int32_t)>& on_token,
                             const std::function<bool()>& stops);
   // Rank 0: follow() returns on the others.
   void end();
@@ -35,8 +48,8 @@ class Turns {
   void follow();
 
  private:
-  std::optional<Tokens> shared(std::optional<Tokens> prompt);
-  models::Generation made(const Tokens& prompt, const std::function<void(std::int32_t)>& on_token,
+  std::optional<Asked> shared(std::optional<Asked> asked);
+  models::Generation made(const Asked& asked, const std::function<void(std::int32_t)>& on_token,
                           const std::function<bool()>& stops);
 
   models::GenerationSession& session_;
@@ -56,14 +69,31 @@ class Chat {
   // context.
   std::optional<std::string> say(const std::string& text, const std::function<void(std::string_view)>& show,
                                  const std::function<bool()>& stopped);
-  // Forgets all turns.
+  // Adds a picture to the next turn; returns the number of its tokens. ConfigError: a model of text alone, a picture
+  // that cannot be read.
+  std::int64_t show_picture(const std::filesystem::path& file);
+  // Forgets all turns, and the pictures for the next one.
   void clear();
-  // {"messages": [{"role", "content"}, ...]}, the format of preprocess.
+  // {"messages": [{"role", "content"}, ...]}, the format of preprocess; with pictures MLLM demo format: <image> in the
+  // contents, and the files in "images".
   std::string json() const;
+  // Of all turns and of the next one.
+  std::vector<std::filesystem::path> picture_files() const;
   std::size_t turns() const { return said_.size() / 2; }
 
  private:
+  // A picture of a turn.
+  struct Shown {
+    std::filesystem::path file;
+    std::shared_ptr<const Picture> picture;
+  };
+  using AllShown = std::vector<Shown>;
+
+  // The first of the kept turns.
+  std::size_t first_kept() const;
+  nlohmann::ordered_json user_message(const std::string& text, const AllShown& shown) const;
   nlohmann::ordered_json messages(const std::string& text) const;
+  Turns::Asked asked(const std::string& text) const;
   void check_room(const Tokens& prompt) const;
 
   const ChatArguments& arguments_;
@@ -71,7 +101,10 @@ class Chat {
   const Words& words_;
   const ChatPrompt& prompt_;
   Turns& turns_;
-  std::vector<std::string> said_;  // user, assistant, ...
+  std::unique_ptr<PictureModel> picture_model_;  // from the first picture on
+  std::vector<std::string> said_;                // user, assistant, ...
+  std::vector<AllShown> shown_;                  // of each turn
+  AllShown next_;                                // of the next turn
 };
 
 }  // namespace loom::talk

@@ -41,10 +41,16 @@ void ChatPrompt::use_named(const ChatArguments& arguments) {
   ends_.insert(ends_.end(), named_->ends().begin(), named_->ends().end());
 }
 
-Tokens ChatPrompt::ids(const nlohmann::ordered_json& messages) const {
-  if (jinja_) {
-    return words_.ids(jinja_->render(messages, {.add_generation_prompt = true, .variables = variables_}), false);
+std::string ChatPrompt::text(const nlohmann::ordered_json& messages) const {
+  if (!jinja_) {
+    config_error(
+        "the conversation has pictures, and --prompt-type names a template of texts; give --chat-template FILE");
   }
+  return jinja_->render(messages, {.add_generation_prompt = true, .variables = variables_});
+}
+
+Tokens ChatPrompt::ids(const nlohmann::ordered_json& messages) const {
+  if (jinja_) return words_.ids(text(messages), false);
   std::string system;
   std::vector<std::string> said;
   for (const auto& message : messages) {

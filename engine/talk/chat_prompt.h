@@ -22,6 +22,8 @@ class ChatPrompt {
 
   // `messages`: {"role", "content"}: a system message or none, then user, assistant, ..., user.
   Tokens ids(const nlohmann::ordered_json& messages) const;
+  // The same as a text, whose contents may name pictures. ConfigError with --prompt-type, which knows texts alone.
+  std::string text(const nlohmann::ordered_json& messages) const;
   // The ids that end an answer: the ends of the words, and the template's additions.
   const Tokens& ends() const { return ends_; }
 

@@ -27,6 +27,7 @@ constexpr std::size_t kMostLineBytes = std::size_t{1} << 20U;
 constexpr std::chrono::hours kPatience{24 * 365};
 constexpr const char* kHelp =
     "/clear      forget the conversation; the system text stays\n"
+    "/image FILE add a picture to the next line\n"
     "/save FILE  write the conversation as JSON\n"
     "/help       this\n"
     "/exit       end, as the end of input does\n"
@@ -34,12 +35,14 @@ constexpr const char* kHelp =
     "Ctrl-C      stop the answer; a second one ends the program\n";
 
 // Refuses a file that the chat reads, whatever its name here.
-void check_saved(const ChatArguments& arguments, const std::string& file) {
+void check_saved(const ChatArguments& arguments, const std::vector<std::filesystem::path>& pictures,
+                 const std::string& file) {
   io::OutputPlan plan;
   plan.reads("MODEL_DIR", arguments.model_dir);
   if (arguments.lora_load) plan.reads("--lora-load", *arguments.lora_load);
   if (arguments.chat_template) plan.reads("--chat-template", *arguments.chat_template);
   if (!arguments.prompt_type_path.empty()) plan.reads("--prompt-type-path", arguments.prompt_type_path);
+  for (const std::filesystem::path& picture : pictures) plan.reads("/image", picture);
   plan.writes_file("/save", file);
   plan.check();
 }
@@ -122,6 +125,10 @@ class Talk {
       save(rest);
       return true;
     }
+    if (word == "/image") {
+      show_picture(rest);
+      return true;
+    }
     if (word != "/clear" && word != "/help" && word != "/exit") refuse_command(word);
     if (!rest.empty())
       config_error("{} takes nothing behind it, and {} follows; write it alone", word, shown_text(rest));
@@ -131,17 +138,24 @@ class Talk {
   }
 
   [[noreturn]] static void refuse_command(const std::string& word) {
-    const std::array<std::string, 4> commands{"/clear", "/save", "/help", "/exit"};
+    const std::array<std::string, 5> commands{"/clear", "/image", "/save", "/help", "/exit"};
     const auto nearest = nearest_spelling(word, {commands.begin(), commands.end()});
-    config_error("{} is no command; {}", shown_text(word),
-                 nearest ? fmt::format("did you mean {}?", *nearest)
-                         : "use /clear, /save FILE, /help or /exit, or // for a text that begins with a slash");
+    config_error(
+        "{} is no command; {}", shown_text(word),
+        nearest ? fmt::format("did you mean {}?", *nearest)
+                : "use /clear, /image FILE, /save FILE, /help or /exit, or // for a text that begins with a slash");
+  }
+
+  void show_picture(const std::string& file) {
+    if (file.empty()) config_error("/image needs a file; write /image FILE");
+    const std::int64_t tokens = chat_.show_picture(file);
+    tell(fmt::format("{} goes with the next line; it has {} token{}", escaped(file), tokens, tokens == 1 ? "" : "s"));
   }
 
   void save(const std::string& file) {
     if (file.empty()) config_error("/save needs a file; write /save FILE");
     try {
-      check_saved(arguments_, file);
+      check_saved(arguments_, chat_.picture_files(), file);
       io::write_text(file, chat_.json());
     } catch (const Error& error) {
       return refuse(error.what());

@@ -114,7 +114,9 @@ std::string edited_config(const std::string& config_json, const ConfigEdits& edi
   Json config = given;
   if (edits.untied) {
     config["tie_word_embeddings"] = false;
-    if (config.contains("text_config")) config["text_config"]["tie_word_embeddings"] = false;
+    for (const char* section : {"text_config", "llm_config"}) {
+      if (config.contains(section)) config[section]["tie_word_embeddings"] = false;
+    }
   }
   if (edits.dtype) set_dtype(config, *edits.dtype);
   return config == given ? config_json : config.dump(2) + "\n";

@@ -47,7 +47,7 @@ std::string file_text(const std::filesystem::path& path);
 
 // Changes to a config.json; every other key keeps its value and place.
 struct ConfigEdits {
-  bool untied = false;         // tie_word_embeddings: false, in a text_config too
+  bool untied = false;         // tie_word_embeddings: false, in a text_config or llm_config too
   std::optional<DType> dtype;  // of the weights, if the file has another one, or has none and it is not fp32
 };
 std::string edited_config(const std::string& config_json, const ConfigEdits& edits);

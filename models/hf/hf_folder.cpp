@@ -18,8 +18,8 @@
 #include "models/decoder/reward_model.h"
 #include "models/hf/fill_box.h"
 #include "models/hf/folder_files.h"
+#include "models/hf/published_names.h"
 #include "models/lora/lora.h"
-#include "models/qwen_vl/stored_names.h"
 
 namespace loom::models {
 namespace {
@@ -55,10 +55,11 @@ std::vector<Parameter> parameters_of(nn::Module& root) {
 // "transformer.wte.weight" -> "wte.weight": the name in a folder saved without its head.
 std::string_view without_first(std::string_view path) { return path.substr(path.find('.') + 1); }
 
-// A stored tensor and where its rows go: into the parameter itself, or into the matrix of one expert.
+// A stored tensor and where its rows go: from row `row` on into the parameter itself, or into the matrix of one expert.
 struct Source {
   const io::StoredTensor* stored = nullptr;
   std::optional<ExpertPart> part{};
+  std::int64_t row = 0;
 };
 
 // A parameter or buffer with the sources of its values.
@@ -108,13 +109,28 @@ bool is_stage(const nn::Module& root) {
       weights.folder().string(), names.front(), names.size());
 }
 
+// The tensor that has the parameter among others, or under a name of OpenGVLab's.
+std::optional<Source> find_published(const Parameter& parameter, const io::HfWeights& weights) {
+  for (const std::string& path : parameter.paths) {
+    const StoredPart part = internvl_chat_part(path);
+    const io::StoredTensor* stored = weights.find(part.name);
+    if (stored == nullptr) continue;
+    Shape shape = parameter.local.shard.global_shape;
+    const std::int64_t rows = shape.ndim() == 0 ? 0 : shape[0];
+    if (part.parts > 1) shape[0] = rows * part.parts;
+    check_stored(shape, *stored, weights);
+    return Source{stored, {}, part.part * rows};
+  }
+  return std::nullopt;
+}
+
 // An expert parameter's tensors when the folder has one for each expert; empty when it has none of them.
 std::vector<Source> find_per_expert(const Parameter& parameter, const io::HfWeights& weights) {
   std::vector<Source> sources;
   std::vector<ExpertPart> parts = expert_parts(parameter.paths.front(), parameter.local.shard.global_shape);
   const ExpertPart* missing = nullptr;
   for (ExpertPart& part : parts) {
-    const io::StoredTensor* stored = find_stored({part.name}, weights);
+    const io::StoredTensor* stored = find_stored({part.name, internvl_chat_part(part.name).name}, weights);
     if (stored != nullptr) {
       check_stored(part.shape, *stored, weights);
       sources.push_back({stored, part});
@@ -132,6 +148,7 @@ std::vector<Source> find_sources(const Parameter& parameter, const io::HfWeights
     check_stored(shape, *stored, weights);
     return {{stored}};
   }
+  if (const auto published = find_published(parameter, weights)) return {*published};
   std::vector<Source> sources = find_per_expert(parameter, weights);
   if (sources.empty()) reject_missing(parameter.paths.front(), shape, weights);
   return sources;
@@ -185,39 +202,62 @@ void fill_expert_part(const nn::LocalTensor& local, const io::StoredTensor& stor
 void fill_local(const nn::LocalTensor& local, const std::vector<Source>& sources) {
   require(box_fits(local.shard.global_shape, local.shard.offset, local.value.shape()), "'{}' into a box {}",
           sources.front().stored->name, nn::describe(local.shard, local.value.shape()));
-  for (const auto& [stored, part] : sources) {
-    if (part) {
-      fill_expert_part(local, *stored, *part);
-    } else {
-      nn::fill_parts(local, stored->name,
-                     [&](const nn::LocalTensor& box) { fill_box(box.value, box.shard.offset, *stored); });
+  for (const Source& source : sources) {
+    if (source.part) {
+      fill_expert_part(local, *source.stored, *source.part);
+      continue;
     }
+    nn::fill_parts(local, source.stored->name, [&](const nn::LocalTensor& box) {
+      Offset offset = box.shard.offset;
+      if (!offset.empty()) offset[0] += source.row;
+      fill_box(box.value, offset, *source.stored);
+    });
   }
 }
 
+using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
+
 // The published names of the config.json's family, which stores one tensor per expert.
-using Naming = std::string (*)(std::string_view path);
-Naming published_naming(std::string_view config_json) {
-  const auto config = nlohmann::json::parse(config_json);
-  const std::string type = config.value("model_type", "");
-  if (type == model_type(DecoderFamily::kMixtral)) return mixtral_spelling;
-  if (has_published_qwen_vl_names(type)) return published_qwen_vl_name;
-  return [](std::string_view path) { return std::string(path); };
+PublishedNames published_naming(std::string_view config_json) {
+  return published_names_of_type(nlohmann::json::parse(config_json).value("model_type", ""));
 }
 
-// The whole parameter `path` under its name or, with a naming, under its experts' published names.
-void add_tensors(const std::string& path, const Tensor& tensor, Naming published,
+std::span<const std::byte> bytes_of(const Tensor& tensor) {
+  return {static_cast<const std::byte*>(tensor.raw()), static_cast<std::size_t>(tensor.nbytes())};
+}
+
+// The whole parameter `path` under its name, or under its experts'.
+void add_tensors(const std::string& path, const Tensor& tensor, std::optional<PublishedNames> names,
                  std::vector<io::TensorToWrite>& files) {
-  const std::span bytes(static_cast<const std::byte*>(tensor.raw()), static_cast<std::size_t>(tensor.nbytes()));
   std::vector<ExpertPart> parts;
-  if (published != nullptr) parts = expert_parts(path, tensor.shape());
-  if (parts.empty()) files.push_back({published ? published(path) : path, tensor.dtype(), tensor.shape(), bytes});
+  if (names) parts = expert_parts(path, tensor.shape());
+  const std::string name = names ? published_part(*names, path).name : path;
+  if (parts.empty()) files.push_back({name, tensor.dtype(), tensor.shape(), bytes_of(tensor)});
   std::size_t at = 0;
   for (ExpertPart& part : parts) {
     const std::size_t size = part.shape.numel() * element_bytes(tensor.dtype());
-    files.push_back({published(part.name), tensor.dtype(), part.shape, bytes.subspan(at, size)});
+    files.push_back(
+        {published_part(*names, part.name).name, tensor.dtype(), part.shape, bytes_of(tensor).subspan(at, size)});
     at += size;
   }
+}
+
+// The tensor whose rows are those of several parameters.
+io::TensorToWrite fused(const std::string& name, PublishedNames names, const NamedTensors& tensors) {
+  std::vector<std::span<const std::byte>> parts;
+  io::TensorToWrite file{name, DType::kF32, {}, {}};
+  for (const std::string& path : paths_of_published(names, name)) {
+    const auto found = std::ranges::find(tensors, path, &NamedTensors::value_type::first);
+    require(found != tensors.end(), "'{}' is written with '{}', which is not given", name, path);
+    const Tensor& part = found->second;
+    Shape shape = part.shape();
+    if (!parts.empty()) shape[0] += file.shape[0];
+    file.dtype = part.dtype();
+    file.shape = shape;
+    parts.push_back(bytes_of(part));
+  }
+  file.content = [parts](const io::ByteSink& sink) { std::ranges::for_each(parts, sink); };
+  return file;
 }
 
 }  // namespace
@@ -257,10 +297,13 @@ void write_hf_folder(const std::filesystem::path& folder, std::string_view confi
                      const std::vector<std::pair<std::string, Tensor>>& tensors, ExpertSpelling experts) {
   std::filesystem::create_directories(folder);
   std::vector<io::TensorToWrite> files;
-  const Naming published = experts == ExpertSpelling::kPerExpert ? published_naming(config_json) : nullptr;
-  for (const auto& [name, tensor] : tensors) {
-    if (tied && name == "lm_head.weight") continue;
-    add_tensors(name, tensor, published, files);
+  std::optional<PublishedNames> names;
+  if (experts == ExpertSpelling::kPerExpert) names = published_naming(config_json);
+  for (const auto& [path, tensor] : tensors) {
+    if (tied && path == "lm_head.weight") continue;
+    const StoredPart part = published_part(names.value_or(PublishedNames::kPaths), path);
+    if (part.parts == 1) add_tensors(path, tensor, names, files);
+    if (part.parts > 1 && part.part == 0) files.push_back(fused(part.name, *names, tensors));
   }
   io::write_safetensors(folder / "model.safetensors", std::move(files));
   io::write_text(folder / "config.json", config_json);

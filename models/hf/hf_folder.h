@@ -8,6 +8,8 @@
 // Buffers  persistent ones are read and written like parameters.
 // Ties     slots that hold one parameter need one tensor, under any of their names.
 // Experts  both spellings of their weights are read (expert_weights.h); the caller chooses the written one.
+// Others   the published names of Qwen-VL and of OpenGVLab's InternVL (published_names.h) are read beside the model's,
+//          and written where config.json is of such a model. A tensor may hold the rows of several parameters.
 // Boxes    a slot gets its box (ParamSlot::shard) of its tensor: each rank reads its own rows, columns or experts, of
 //          experts in either spelling.
 // Rewards  a reward model (models/decoder/reward_model.h) also accepts the weights of its decoder: its head is then

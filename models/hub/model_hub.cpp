@@ -76,14 +76,6 @@ void ModelHub::reject(const ConfigReader& config) const {
         "registered are {}",
         config.where("model_type"), known);
   }
-  for (const auto& [key, name] : tried) {
-    if (name != "InternVLChatModel" && name != "internvl_chat") continue;
-    config_error(
-        "{}: load model from config failed: {} '{}' is of OpenGVLab's own code, whose layout is not read; take the "
-        "folder in the layout of transformers, which is named with -hf: OpenGVLab/InternVL3-1B-hf for "
-        "OpenGVLab/InternVL3-1B",
-        config.where(key.substr(0, key.find('['))), key, name);
-  }
   std::string words;
   std::optional<std::string> near;
   for (const auto& [key, name] : tried) {

@@ -95,23 +95,36 @@ class Model final : public NamedModule {
   }
 
  private:
-  // [N,C,H,W] -> [N, image_tokens(), the decoder's hidden_size].
+  // [N,C,H,W] -> [N, tokens of an image, the decoder's hidden_size].
   Tensor image_features(const Tensor& pixel_values) {
-    const std::int64_t grid = config_.vision.grid();
+    const Shape pixels = pixel_values.shape();
+    check_sides(pixels);
     Tensor features = vision_tower_(pixel_values);
-    const std::int64_t images = features.shape()[0];
-    features = ops::slice_sequence(features, 1, grid * grid);  // without the class token
-    features = ops::reshape(features, {images, grid, grid, config_.vision.hidden_size});
+    const std::int64_t rows = pixels[2] / config_.vision.patch_size, columns = pixels[3] / config_.vision.patch_size;
+    features = ops::slice_sequence(features, 1, rows * columns);  // without the class token
+    features = ops::reshape(features, {pixels[0], rows, columns, config_.vision.hidden_size});
     features = ops::pixel_shuffle(features, config_.downsample_factor);
-    return projector_(ops::reshape(features, {images, config_.image_tokens(), features.shape()[-1]}));
+    const Shape& s = features.shape();
+    return projector_(ops::reshape(features, {s[0], s[1] * s[2], s[3]}));
+  }
+
+  void check_sides(const Shape& pixels) const {
+    const auto fits = [&](std::int64_t side) { return side > 0 && side % config_.image_unit() == 0; };
+    if (pixels.ndim() == 4 && fits(pixels[2]) && fits(pixels[3])) return;
+    config_error(
+        "pixel_values {}, but the model takes [images, {}, height, width] with sides that are multiples of {}, as {} x "
+        "{} patches of {} pixels become a token; resize the images",
+        to_string(pixels), config_.vision.num_channels, config_.image_unit(), config_.downsample_factor,
+        config_.downsample_factor, config_.vision.patch_size);
   }
 
   void check_is_text(const Tensor& input_ids) const {
     const std::int64_t tokens = ops::count_ids(input_ids, config_.image_token_id);
     if (tokens == 0) return;
     config_error(
-        "input_ids hold {} tokens with id {} (image_token_id), but no pixel_values were given; each image takes {}",
-        tokens, config_.image_token_id, config_.image_tokens());
+        "input_ids hold {} tokens with id {} (image_token_id), but no pixel_values were given; each image of {} x {} "
+        "pixels takes {}",
+        tokens, config_.image_token_id, config_.image_size(), config_.image_size(), config_.image_tokens());
   }
 
   const InternVLConfig config_;
@@ -174,7 +187,7 @@ std::shared_ptr<InternVL> build_internvl(const InternVLConfig& config) {
 
 void register_internvl(ModelHub& hub) {
   hub.add(
-      {"InternVLForConditionalGeneration", "internvl"},
+      {"InternVLForConditionalGeneration", "internvl", "InternVLChatModel", "internvl_chat"},
       [](const ConfigReader& config) { return build_internvl(read_internvl_config(config)); },
       [](const ConfigReader& config) {
         const InternVLConfig read = read_internvl_config(config);

@@ -1,84 +1,19 @@
 #include "models/internvl/internvl_config.h"
 
-#include <array>
-#include <cmath>
-
 #include "models/decoder/decoder_families.h"
 #include "models/hub/built_values.h"
-#include "models/hub/config_reader.h"
-#include "models/hub/size_limits.h"
+#include "models/internvl/config_parts.h"
 
 namespace loom::models {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-void only_flag(const ConfigReader& reader, std::string_view key, bool built) {
-  if (reader.flag(key, built) != built) reader.reject(key, "only {} is built", built);
-}
-
-void no_dropout(const ConfigReader& reader, std::string_view key) {
-  if (reader.number(key).value_or(0) != 0) reader.reject(key, "dropout is not built, set it to 0");
-}
-
-constexpr std::int64_t kMostSide = 1 << 16;  // pixels
-
-// One number, or two equal ones.
-std::int64_t read_side(const ConfigReader& reader, std::string_view key, std::int64_t fallback) {
-  const std::vector<std::int64_t> sizes = reader.integers(key);
-  if (sizes.empty() && !reader.has(key)) return fallback;
-  if (sizes.empty() || sizes.size() > 2 || sizes.front() < 1)
-    reader.reject(key, "a size or [height, width] is expected");
-  if (sizes.front() > kMostSide) reader.reject(key, "it must be at most {}", kMostSide);
-  if (sizes.back() != sizes.front()) reader.reject(key, "only squares are built");
-  return sizes.front();
-}
-
-bool read_norm_type(const ConfigReader& reader) {
-  const std::string type = reader.text("norm_type", "layer_norm");
-  if (type != "layer_norm" && type != "rms_norm") reader.reject("norm_type", "known are layer_norm, rms_norm");
-  return type == "rms_norm";
-}
-
-constexpr std::array<SizeLimit, 5> kVisionLimits{{{"hidden_size", 1 << 20},
-                                                  {"num_hidden_layers", 4096},
-                                                  {"num_attention_heads", 1 << 16},
-                                                  {"intermediate_size", 1 << 24},
-                                                  {"num_channels", 1 << 10}}};
-
-void check_vision(const ConfigReader& reader, const InternVLVisionConfig& config) {
-  if (config.hidden_size % config.num_attention_heads != 0) {
-    reader.reject("hidden_size", "it must be a multiple of num_attention_heads ({})", config.num_attention_heads);
-  }
-  if (config.image_size % config.patch_size != 0) {
-    reader.reject("image_size", "it must be a multiple of patch_size ({})", config.patch_size);
-  }
-  const std::string of_hidden = fmt::format("hidden_size {}", config.hidden_size);
-  check_weight(reader, "intermediate_size", config.intermediate_size, config.hidden_size, of_hidden);
-  check_weight(reader, "image_size", config.grid() * config.grid(), config.hidden_size, of_hidden);
-  check_weight(reader, "patch_size", config.patch_size * config.patch_size, config.num_channels * config.hidden_size,
-               fmt::format("{} channels and {}", config.num_channels, of_hidden));
-}
-
-void read_vision_numbers(const ConfigReader& reader, InternVLVisionConfig& config) {
-  config.hidden_size = reader.count("hidden_size", config.hidden_size);
-  config.num_hidden_layers = reader.count("num_hidden_layers", config.num_hidden_layers);
-  config.num_attention_heads = reader.count("num_attention_heads", config.num_attention_heads);
-  config.intermediate_size = reader.count("intermediate_size", config.intermediate_size);
-  config.image_size = read_side(reader, "image_size", config.image_size);
-  config.patch_size = read_side(reader, "patch_size", config.patch_size);
-  config.num_channels = reader.count("num_channels", config.num_channels);
-  config.layer_norm_eps = reader.positive("layer_norm_eps", config.layer_norm_eps);
-  config.layer_scale_init_value = reader.number("layer_scale_init_value").value_or(config.layer_scale_init_value);
-  config.initializer_range = reader.positive("initializer_range", config.initializer_range);
-}
-
 InternVLVisionConfig read_vision(const ConfigReader& reader) {
   InternVLVisionConfig config;
   only_text(reader, "model_type", "internvl_vision");
-  check_sizes(reader, kVisionLimits);
-  read_vision_numbers(reader, config);
-  config.rms_norm = read_norm_type(reader);
+  read_vision_sizes(reader, config);
+  config.layer_scale_init_value = reader.number("layer_scale_init_value").value_or(config.layer_scale_init_value);
   config.attention_bias = reader.flag("attention_bias", config.attention_bias);
   config.use_qk_norm = reader.flag("use_qk_norm", config.use_qk_norm);
   config.use_absolute_position_embeddings =
@@ -90,36 +25,6 @@ InternVLVisionConfig read_vision(const ConfigReader& reader) {
   for (const char* key : {"hidden_dropout_prob", "attention_dropout", "projection_dropout"}) no_dropout(reader, key);
   check_vision(reader, config);
   if (reader.strict()) reader.refuse_unread();
-  return config;
-}
-
-std::int64_t read_downsample_factor(const ConfigReader& reader, const InternVLVisionConfig& vision) {
-  constexpr std::string_view kKey = "downsample_ratio";
-  const double inverse = 1.0 / reader.positive(kKey, 0.5);
-  const auto factor = static_cast<std::int64_t>(std::llround(inverse));
-  if (factor < 1 || std::abs(inverse - static_cast<double>(factor)) > 1e-6) {
-    reader.reject(kKey, "only 1 divided by a whole number is built");
-  }
-  if (vision.grid() % factor != 0) {
-    reader.reject(kKey, "the {} x {} patches of an image cannot be joined in squares of {}", vision.grid(),
-                  vision.grid(), factor);
-  }
-  return factor;
-}
-
-ConfigReader section(const ConfigReader& reader, std::string_view key) {
-  auto nested = reader.mapping(key);
-  if (!nested) reader.reject(key, "the model needs this section");
-  return *std::move(nested);
-}
-
-DecoderConfig read_text(const ConfigReader& reader) {
-  const DecoderConfig config = read_decoder_config(reader);
-  if (config.family == DecoderFamily::kGpt2) reader.reject("model_type", "a decoder with rotary positions is expected");
-  if (config.moe && config.moe->has_router_loss()) {
-    reader.reject("output_router_logits",
-                  "the routers' load-balancing loss is built for models of text alone; set it to false");
-  }
   return config;
 }
 
@@ -151,20 +56,15 @@ Json vision_json(const InternVLVisionConfig& config) {
 }  // namespace
 
 InternVLConfig read_internvl_config(const ConfigReader& reader) {
+  if (is_internvl_chat(reader)) return read_internvl_chat_config(reader);
   InternVLConfig config;
   if (reader.text("model_type") != "internvl") reader.reject("model_type", "internvl is expected");
   config.vision = read_vision(section(reader, "vision_config"));
-  const ConfigReader text = section(reader, "text_config");
-  config.freeze_text = text.flag("freeze", false);
-  config.text = read_text(text);
+  read_text(section(reader, "text_config"), config);
   config.text.tie_word_embeddings = reader.flag("tie_word_embeddings", config.text.tie_word_embeddings);
-  config.downsample_factor = read_downsample_factor(reader, config.vision);
+  read_downsample_factor(reader, config);
   config.image_seq_length = reader.count("image_seq_length", config.image_seq_length);
-  config.image_token_id = reader.integer("image_token_id").value_or(config.image_token_id);
-  if (config.image_token_id < 0 || config.image_token_id >= config.text.vocab_size) {
-    reader.reject("image_token_id", "ids go from 0 to {} (text_config.vocab_size is {})", config.text.vocab_size - 1,
-                  config.text.vocab_size);
-  }
+  read_image_token_id(reader, "text_config", config.image_token_id, config);
   if (reader.integer("vision_feature_layer").value_or(-1) != -1) {
     reader.reject("vision_feature_layer", "only -1, the last layer, is built");
   }
@@ -174,9 +74,10 @@ InternVLConfig read_internvl_config(const ConfigReader& reader) {
   return config;
 }
 
-bool is_internvl(const std::filesystem::path& path) {
-  return ConfigReader::load(path).text("model_type", "") == "internvl";
+bool is_internvl(const ConfigReader& reader) {
+  return reader.text("model_type", "") == "internvl" || is_internvl_chat(reader);
 }
+bool is_internvl(const std::filesystem::path& path) { return is_internvl(ConfigReader::load(path)); }
 
 InternVLConfig load_internvl_config(const std::filesystem::path& path) {
   return read_internvl_config(ConfigReader::load(path));
@@ -191,6 +92,7 @@ InternVLConfig parse_internvl_yaml(std::string_view text, std::string_view file_
 }
 
 std::string to_json(const InternVLConfig& config) {
+  if (config.chat) return internvl_chat_json(config);
   Json json;
   json["architectures"] = {"InternVLForConditionalGeneration"};
   json["model_type"] = "internvl";

@@ -61,9 +61,12 @@ class PatchEmbeddings final : public NamedModule {
  protected:
   Value forward(const Args& args) override {
     const Shape& s = args.tensor(0).shape();
-    if (s.ndim() != 4 || s[1] != config_.num_channels || s[2] != config_.image_size || s[3] != config_.image_size) {
-      config_error("pixel_values {}, but the vision tower takes [images, {}, {}, {}]; resize the images", to_string(s),
-                   config_.num_channels, config_.image_size, config_.image_size);
+    const auto in_patches = [&](std::int64_t side) { return side > 0 && side % config_.patch_size == 0; };
+    if (s.ndim() != 4 || s[1] != config_.num_channels || !in_patches(s[2]) || !in_patches(s[3])) {
+      config_error(
+          "pixel_values {}, but the vision tower takes [images, {}, height, width] in whole patches of {} x {}; resize "
+          "the images",
+          to_string(s), config_.num_channels, config_.patch_size, config_.patch_size);
     }
     return projection_(args.tensor(0));
   }
@@ -77,6 +80,8 @@ class Embeddings final : public NamedModule {
  public:
   explicit Embeddings(const Config& c)
       : NamedModule("InternVLVisionEmbeddings"),
+        patch_size_(c.patch_size),
+        grid_(c.grid()),
         cls_token_(register_parameter("cls_token", {1, 1, c.hidden_size}, Init::zeros())),
         patch_embeddings_(register_module("patch_embeddings", std::make_shared<PatchEmbeddings>(c))) {
     if (!c.use_absolute_position_embeddings) return;
@@ -86,14 +91,28 @@ class Embeddings final : public NamedModule {
 
  protected:
   Value forward(const Args& args) override {
+    const Shape pixels = args.tensor(0).shape();
     const Tensor patches = patch_embeddings_(args.tensor(0));
     const Tensor hidden = ops::prepend_token(cls_token_.value, patches);
     if (position_embeddings_ == nullptr) return hidden;
-    const Tensor& positions = position_embeddings_->value;
-    return ops::add(hidden, ops::reshape(positions, {positions.shape()[1], positions.shape()[2]}));
+    return ops::add(hidden, positions(pixels[2] / patch_size_, pixels[3] / patch_size_));
   }
 
  private:
+  // [1 + height * width, D]: of the class token and of the patches, interpolated for another grid than the table's.
+  Tensor positions(std::int64_t height, std::int64_t width) const {
+    const Tensor& table = position_embeddings_->value;
+    const std::int64_t dim = table.shape()[2];
+    if (height == grid_ && width == grid_) return ops::reshape(table, {1 + grid_ * grid_, dim});
+    const Tensor of_patches = ops::slice_sequence(table, 1, grid_ * grid_);
+    const Tensor resized = ops::resize_bicubic(ops::reshape(of_patches, {grid_, grid_, dim}), height, width);
+    const Tensor of_class = ops::slice_sequence(table, 0, 1);
+    const Tensor joined = ops::prepend_token(of_class, ops::reshape(resized, {1, height * width, dim}));
+    return ops::reshape(joined, {1 + height * width, dim});
+  }
+
+  const std::int64_t patch_size_;
+  const std::int64_t grid_;  // patches of a side in the table
   nn::ParamSlot& cls_token_;
   nn::Child<nn::Module> patch_embeddings_;
   nn::ParamSlot* position_embeddings_ = nullptr;

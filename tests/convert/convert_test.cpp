@@ -55,7 +55,8 @@ TEST_P(ReferenceModel, ComesBackByteForByte) {
 
 INSTANTIATE_TEST_SUITE_P(All, ReferenceModel,
                          ::testing::Values("logits/gpt2", "logits/llama", "logits/qwen2", "training/qwen2_w4_bf16",
-                                           "training/qwen3moe_w2", "training/internvl_w2"));
+                                           "training/qwen3moe_w2", "training/internvl_w2", "vision/internvl",
+                                           "vision/qwen2_vl"));
 
 TEST(Convert, WritesAFileForEachShardAndFollowsTheIndexBack) {
   const fs::path folder = fresh_folder();

@@ -199,6 +199,14 @@ TEST(Diff, FindsAFolderEqualToItsCheckpoint) {
   EXPECT_EQ(to_text(difference), "51 tensors are equal, 0 differ, 0 are only in A, 0 only in B; 0 values differ\n");
 }
 
+// OpenGVLab's names, with q, k and v in one tensor.
+TEST(Diff, FindsAFolderOfPublishedNamesEqualToItsCheckpoint) {
+  const fs::path folder = fresh_folder();
+  to_dcp(kReference / "vision/internvl", folder / "dcp");
+  EXPECT_TRUE(compared(folder / "dcp", kReference / "vision/internvl").empty());
+  EXPECT_TRUE(compared(kReference / "vision/internvl", folder / "dcp").empty());
+}
+
 TEST(Diff, ComparesNothingWithAFileThatIsNotTheManifests) {
   const fs::path folder = fresh_folder();
   to_dcp(kReference / "logits/qwen2", folder / "dcp");

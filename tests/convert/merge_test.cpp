@@ -138,6 +138,35 @@ TEST_F(MergeTest, ATieThatTheAdapterBreaksBecomesTwoTensors) {
   EXPECT_EQ(nlohmann::json::parse(test::read_file(options_.save / "config.json"))["tie_word_embeddings"], false);
 }
 
+// OpenGVLab's InternVL has q, k and v in one tensor.
+TEST_F(MergeTest, RowsOfAJoinedTensorGetTheirUpdate) {
+  const std::string joined = "vision_model.encoder.layers.0.attn.qkv.weight";
+  const Numbers qkv = numbers(18 * 4, 9);
+  io::write_safetensors(options_.base / "model.safetensors",
+                        {fp32(joined, {18, 4}, qkv), fp32("mlp1.0.weight", {4}, norm_),
+                         fp32("language_model.model.embed_tokens.weight", {5, 4}, embed_)});
+  const std::string k_proj = "model.vision_tower.encoder.layer.0.attention.k_proj";
+  write_adapter({{"r", 2}, {"lora_alpha", 3}, {"target_modules", {"k_proj"}}}, k_proj, {6, 4}, {});
+  EXPECT_EQ(merge(options_).adapted, 1);
+  const Numbers values = read(options_.save, joined);
+  for (std::size_t i = 0; i < 18; ++i) {
+    for (std::size_t j = 0; j < 4; ++j) {
+      const float w = qkv[i * 4 + j];
+      EXPECT_EQ(values[i * 4 + j], i < 6 || i >= 12 ? w : merged(w, 1.5, i - 6, j, 4)) << i << ", " << j;
+    }
+  }
+  EXPECT_EQ(read(options_.save, "language_model.model.embed_tokens.weight"), embed_);
+
+  fs::remove_all(options_.save);
+  const Numbers whole = numbers(24, 13);
+  write_adapter({{"r", 2}, {"lora_alpha", 3}, {"modules_to_save", {"q_proj"}}}, k_proj, {6, 4},
+                {fp32("base_model.model.model.vision_tower.encoder.layer.0.attention.q_proj.weight", {6, 4}, whole)});
+  EXPECT_THAT(refusal(), HasSubstr("'model.vision_tower.encoder.layer.0.attention.q_proj.weight' replaces a part of '" +
+                                   joined + "' of " + options_.base.string() +
+                                   ", which is not built; take it out of modules_to_save, or use a base in the layout "
+                                   "of transformers"));
+}
+
 TEST_F(MergeTest, RefusesOtherBases) {
   write_adapter({{"r", 2}, {"lora_alpha", 3}}, "model.q_prj", {6, 4}, {});
   EXPECT_THAT(refusal(), HasSubstr("the adapter has 'model.q_prj.weight', which is not among the 3 tensors of"));

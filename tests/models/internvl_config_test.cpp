@@ -3,7 +3,9 @@
 #include "models/internvl/internvl_config.h"
 
 #include <fmt/format.h>
-#include <gtest/gtest.h>
+#include <fstream>
+#include <functional>
+#include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
 #include "engine/core/error.h"
@@ -132,6 +134,114 @@ TEST(InternVLConfig, NamesAMissingSectionAndAnotherModelsFile) {
   EXPECT_EQ(message(R"({"model_type": "internvl", "vision_config": {}})"),
             "config.json: text_config is absent; the model needs this section");
   EXPECT_EQ(message(R"({"model_type": "qwen2"})"), R"(config.json: model_type is "qwen2"; internvl is expected)");
+}
+
+// --- OpenGVLab's InternVLChatModel
+
+const std::filesystem::path kChat = std::filesystem::path(LOOM_SOURCE_DIR) / "tests/reference/vision/internvl";
+
+// The reference's config.json with this change.
+InternVLConfig chat_with(const std::function<void(nlohmann::ordered_json&)>& change) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::parse(std::ifstream(kChat / "config.json"));
+  change(json);
+  return parse_internvl_json(json.dump(), "config.json");
+}
+
+std::string chat_refused(const std::function<void(nlohmann::ordered_json&)>& change) {
+  return test::message_of<ConfigError>([&] { chat_with(change); });
+}
+
+TEST(InternVLChatConfig, ReadsTheReferenceFile) {
+  const InternVLConfig config = load_internvl_config(kChat);
+  const InternVLVisionConfig vision{.hidden_size = 32,
+                                    .num_hidden_layers = 2,
+                                    .num_attention_heads = 2,
+                                    .intermediate_size = 64,
+                                    .image_size = 21,
+                                    .patch_size = 7,
+                                    .layer_scale_init_value = 0.5,
+                                    .attention_bias = true,
+                                    .use_qk_norm = true};
+  EXPECT_TRUE(config.vision == vision);
+  EXPECT_EQ(config.text.family, DecoderFamily::kQwen2);
+  EXPECT_EQ(config.text.vocab_size, 268);
+  const InternVLChatOptions chat{
+      .force_image_size = 28, .dynamic_image_size = true, .use_thumbnail = true, .max_dynamic_patch = 4};
+  EXPECT_TRUE(config.chat == chat);
+  EXPECT_EQ(config.image_token_id, 261);  // the vocabulary's seventh from the end
+  EXPECT_EQ(config.image_size(), 28);
+  EXPECT_EQ(config.image_tokens(), 4);
+  EXPECT_TRUE(is_internvl(kChat));
+}
+
+// Shapes of OpenGVLab/InternVL2_5-1B and of the vision model's class, whose keys its files may leave out.
+TEST(InternVLChatConfig, HasTheDefaultsOfItsClass) {
+  const InternVLConfig config = parse_internvl_json(
+      R"({"model_type": "internvl_chat", "ps_version": "v2", "force_image_size": 448, "vision_config": {},
+        "llm_config": {"model_type": "qwen2", "vocab_size": 151674, "hidden_size": 896, "intermediate_size": 4864,
+        "num_hidden_layers": 24, "num_attention_heads": 14, "num_key_value_heads": 2,
+        "max_position_embeddings": 32768}})",
+      "config.json");
+  EXPECT_EQ(config.image_token_id, 151667);
+  EXPECT_EQ(config.image_tokens(), 256);
+  const InternVLVisionConfig vision{.hidden_size = 3200,
+                                    .num_hidden_layers = 48,
+                                    .num_attention_heads = 25,
+                                    .intermediate_size = 12800,
+                                    .image_size = 224,
+                                    .rms_norm = true,
+                                    .use_qk_norm = true};
+  EXPECT_TRUE(config.vision == vision);
+  EXPECT_TRUE(config.chat == InternVLChatOptions{.force_image_size = 448});
+}
+
+TEST(InternVLChatConfig, IsReadBackEqualFromWhatItWrites) {
+  InternVLConfig config = load_internvl_config(kChat);
+  EXPECT_TRUE(parse_internvl_json(to_json(config), "written") == config);
+  config.vision.rms_norm = config.vision.freeze = config.freeze_text = config.text.tie_word_embeddings = true;
+  config.vision.use_qk_norm = config.vision.attention_bias = false;
+  config.image_token_id = 5;
+  config.chat = InternVLChatOptions{.force_image_size = 28, .prompt_template = "Hermes-2"};
+  EXPECT_TRUE(parse_internvl_json(to_json(config), "written") == config);
+}
+
+TEST(InternVLChatConfig, RefusesWhatIsNotBuiltOrDoesNotFit) {
+  const auto set = [](const char* key, const nlohmann::ordered_json& value) {
+    return chat_refused([&](nlohmann::ordered_json& json) { json[key] = value; });
+  };
+  EXPECT_EQ(set("ps_version", "v1"), R"(config.json: ps_version is "v1"; only "v2" is built)");
+  EXPECT_EQ(set("ps_version", nullptr), R"(config.json: ps_version is null; only "v2" is built)");
+  EXPECT_EQ(set("select_layer", -2), "config.json: select_layer is -2; only -1, the last layer, is built");
+  EXPECT_EQ(set("pad2square", true), "config.json: pad2square is true; only false is built");
+  EXPECT_EQ(set("image_fold", 2), "config.json: image_fold is 2; it is not built; leave it out");
+  EXPECT_EQ(set("use_llm_lora", 16),
+            "config.json: use_llm_lora is 16; adapters inside the model are not read; merge them into its weights, and "
+            "write 0");
+  EXPECT_EQ(set("force_image_size", 30),
+            "config.json: force_image_size is 30; it must be a multiple of vision_config.patch_size (7)");
+  EXPECT_EQ(set("force_image_size", nullptr),
+            "config.json: downsample_ratio is 0.5; the 3 x 3 patches of an image cannot be joined in squares of 2");
+  EXPECT_THAT(
+      set("downsample_ratio", 1e-300),
+      ::testing::StartsWith("config.json: downsample_ratio is 1e-300; the 4 x 4 patches of an image cannot be"));
+  EXPECT_EQ(set("min_dynamic_patch", 5), "config.json: max_dynamic_patch is 4; use at least min_dynamic_patch, 5");
+}
+
+TEST(InternVLChatConfig, RefusesValuesOfItsSections) {
+  const auto vision = [](const char* key, const nlohmann::ordered_json& value) {
+    return chat_refused([&](nlohmann::ordered_json& json) { json["vision_config"][key] = value; });
+  };
+  EXPECT_EQ(vision("drop_path_rate", 1.5),
+            "config.json: vision_config.drop_path_rate is 1.5; a share from 0 to below 1 is expected");
+  EXPECT_EQ(vision("dropout", 0.1), "config.json: vision_config.dropout is 0.1; dropout is not built, set it to 0");
+  EXPECT_EQ(vision("layer_norm_eps", 1e-5),
+            "config.json: vision_config.layer_norm_eps is 1e-05; with qk_normalization only 1e-6 is built");
+  EXPECT_EQ(vision("model_type", "siglip"),
+            R"(config.json: vision_config.model_type is "siglip"; only "intern_vit_6b" is built)");
+  EXPECT_THAT(chat_refused([](nlohmann::ordered_json& json) { json["llm_config"]["model_type"] = "internlm2"; }),
+              ::testing::StartsWith(R"(config.json: llm_config.model_type is "internlm2"; )"));
+  EXPECT_EQ(chat_refused([](nlohmann::ordered_json& json) { json["llm_config"]["vocab_size"] = 3; }),
+            "config.json: image_token_id is absent; ids go from 0 to 2 (llm_config.vocab_size is 3)");
 }
 
 TEST(InternVLConfig, RefusesUnknownKeysOfAYamlInEverySection) {

@@ -1,11 +1,13 @@
-// Promise: InternVL's tree has Hugging Face's paths, shapes and class names; checkpoints of either spelling load;
-//          images reach the decoder, gradients reach the images' tower, and a frozen tower records nothing.
+// Promise: InternVL's tree has Hugging Face's paths, shapes and class names; checkpoints of every spelling load, and the
+//          one that a folder came with is written; images of any size reach the decoder, gradients reach the images'
+//          tower, and a frozen tower records nothing.
 #include "models/internvl/internvl.h"
 
 #include <algorithm>
 #include <cmath>
 #include <gmock/gmock.h>
 #include <map>
+#include <set>
 
 #include "engine/core/error.h"
 #include "engine/core/rng.h"
@@ -15,6 +17,7 @@
 #include "engine/tensor/autograd.h"
 #include "engine/tensor/ops.h"
 #include "models/hf/hf_folder.h"
+#include "models/internvl/stored_names.h"
 #include "tests/models/test_rank.h"
 #include "tests/support/files.h"
 
@@ -22,6 +25,7 @@ namespace loom::models {
 namespace {
 
 const std::filesystem::path kCase = std::filesystem::path(LOOM_SOURCE_DIR) / "tests/reference/training/internvl_w2";
+const std::filesystem::path kChat = std::filesystem::path(LOOM_SOURCE_DIR) / "tests/reference/vision/internvl";
 
 InternVLConfig config() { return load_internvl_config(kCase); }
 
@@ -203,6 +207,60 @@ TEST(InternVLFolder, IsReadBackAsItWasWritten) {
   }
 }
 
+// --- OpenGVLab's names
+
+TEST(InternVLChatFolder, HasTheNamesOfEveryParameter) {
+  const auto model = build_internvl(load_internvl_config(kChat));
+  const io::HfWeights weights(kChat);
+  std::set<std::string> stored;
+  for (const auto& [path, slot] : model->named_slots()) {
+    const StoredPart part = internvl_chat_part(path);
+    stored.insert(part.name);
+    EXPECT_EQ(internvl_chat_paths(part.name).at(static_cast<std::size_t>(part.part)), path);
+  }
+  const std::vector<std::string> names = weights.names();
+  EXPECT_EQ(stored, (std::set<std::string>(names.begin(), names.end())));
+}
+
+TEST(InternVLChatFolder, IsReadBackAsItWasWritten) {
+  const test::TestRank rank;
+  const InternVLConfig chat = load_internvl_config(kChat);
+  const auto model = build_internvl(chat);
+  nn::materialize(*model);
+  load_weights(*model, io::HfWeights(kChat));
+  std::vector<std::pair<std::string, Tensor>> halves;
+  for (const auto& [path, parameter] : model->named_parameters()) {
+    halves.emplace_back(path, ops::cast(parameter.detach(), DType::kBF16));
+  }
+  const auto folder = test::fresh_folder() / "saved";
+  write_hf_folder(folder, chat, halves);
+  EXPECT_TRUE(load_internvl_config(folder) == chat);
+  const io::SafetensorsFile before(kChat / "model.safetensors"), after(folder / "model.safetensors");
+  ASSERT_EQ(after.tensors().size(), before.tensors().size());
+  for (const auto& stored : before.tensors()) {
+    const auto& saved = after.at(stored.name);
+    ASSERT_EQ(saved.shape, stored.shape) << stored.name;
+    EXPECT_TRUE(std::ranges::equal(saved.bytes, stored.bytes)) << stored.name;
+  }
+}
+
+// q, k and v of 32 rows each in one tensor.
+TEST(InternVLChatFolder, RefusesATensorOfTooFewRows) {
+  const io::SafetensorsFile file(kChat / "model.safetensors");
+  const std::string fused = "vision_model.encoder.layers.1.attn.qkv.bias";
+  std::vector<io::TensorToWrite> cut;
+  for (const auto& tensor : file.tensors()) {
+    cut.push_back({tensor.name, tensor.dtype, tensor.shape, tensor.bytes});
+    if (tensor.name == fused) cut.back() = {fused, tensor.dtype, {64}, tensor.bytes.first(128)};
+  }
+  const auto folder = test::fresh_folder();
+  io::write_safetensors(folder / "model.safetensors", cut);
+  const auto model = build_internvl(load_internvl_config(kChat));
+  EXPECT_EQ(test::message_of<ConfigError>([&] { check_weights(*model, io::HfWeights(folder)); }),
+            folder.string() + ": tensor '" + fused +
+                "': config.json says [96], the safetensors file has [64]; they are of different models");
+}
+
 // --- Calls
 
 TEST(InternVLCall, GivesLogitsThatDependOnTheImage) {
@@ -249,10 +307,39 @@ TEST(InternVLCall, RefusesImagesAndTokensThatDoNotFit) {
   EXPECT_EQ(refused(b.input_ids, b.pixel_values.rows(0, 1)),
             "image tokens and image features do not match: input_ids hold 8 tokens with id 250, the images give 4 "
             "features; write one image token for each feature of an image");
-  EXPECT_EQ(refused(b.input_ids, Tensor::zeros({2, 3, 64, 64}, DType::kF32)),
-            "pixel_values [2, 3, 64, 64], but the vision tower takes [images, 3, 32, 32]; resize the images");
+  EXPECT_EQ(refused(b.input_ids, Tensor::zeros({2, 3, 40, 32}, DType::kF32)),
+            "pixel_values [2, 3, 40, 32], but the model takes [images, 3, height, width] with sides that are multiples "
+            "of 16, as 2 x 2 patches of 8 pixels become a token; resize the images");
+  EXPECT_EQ(
+      refused(b.input_ids, Tensor::zeros({2, 1, 32, 32}, DType::kF32)),
+      "pixel_values [2, 1, 32, 32], but the vision tower takes [images, 3, height, width] in whole patches of 8 x "
+      "8; resize the images");
   EXPECT_EQ(test::message_of<ConfigError>([&] { (*model)(b.input_ids); }),
-            "input_ids hold 8 tokens with id 250 (image_token_id), but no pixel_values were given; each image takes 4");
+            "input_ids hold 8 tokens with id 250 (image_token_id), but no pixel_values were given; each image of 32 x "
+            "32 pixels takes 4");
+}
+
+// The table is of 4 x 4 patches; 16 pixels a side are a token.
+TEST(InternVLCall, TakesImagesOfOtherSizesThanTheTableOfPositions) {
+  const test::TestRank rank;
+  const auto model = loaded();
+  for (const auto& [height, width] : {std::pair{48, 48}, std::pair{16, 64}, std::pair{16, 16}}) {
+    const std::int64_t tokens = height * width / 256;
+    const Tensor ids = Tensor::host({1, tokens + 2}, DType::kI32);
+    for (std::int64_t i = 0; i < ids.numel(); ++i) {
+      ids.data<std::int32_t>()[i] = i >= 1 && i <= tokens ? 250 : static_cast<std::int32_t>(3 + i);
+    }
+    const Tensor logits = (*model)(ids, Tensor::zeros({1, 3, height, width}, DType::kF32));
+    EXPECT_EQ(logits.shape(), (Shape{1, tokens + 2, 256}));
+    autograd::backward(ops::mean(logits));
+    for (const auto& [path, parameter] : model->named_parameters()) {
+      if (path.ends_with("position_embeddings")) {
+        EXPECT_EQ(parameter.shape(), (Shape{1, 17, 48}));
+        EXPECT_THAT(parameter.grad().to_vector<float>(), ::testing::Contains(::testing::Ne(0.0F)));
+      }
+      parameter.set_grad({});
+    }
+  }
 }
 
 TEST(InternVLFrozen, ATowerRecordsNothingAndKeepsNothing) {
@@ -337,6 +424,7 @@ TEST_P(WholeModel, HasTheDerivativesOfItsLossInEveryParameter) {
   c.text.num_hidden_layers = 1;
   c.vision.use_qk_norm = c.vision.rms_norm = GetParam().qk_norm_and_rms;
   c.vision.use_mean_pooling = !GetParam().qk_norm_and_rms;
+  if (GetParam().qk_norm_and_rms) c.vision.image_size = 24;  // 3 x 3 positions for 4 x 4 patches
   const auto model = in_doubles(c);
   const Batch b = batch(1, 6, DType::kF64);
   const Tensor targets = Tensor::host({1, 6}, DType::kI32);
@@ -363,15 +451,21 @@ TEST_P(WholeModel, HasTheDerivativesOfItsLossInEveryParameter) {
   }
 }
 
-TEST(InternVLDryRun, HasTheAccountsOfARealRun) {
+class InternVLDryRun : public ::testing::TestWithParam<std::int64_t> {};
+INSTANTIATE_TEST_SUITE_P(InternVL, InternVLDryRun, ::testing::Values(32, 24), ::testing::PrintToStringParamName());
+
+// Of images of 32 pixels a side.
+TEST_P(InternVLDryRun, HasTheAccountsOfARealRunWithATableOfThisSize) {
   std::vector<device::MemStats> found;
+  InternVLConfig c = config();
+  c.vision.image_size = GetParam();
   for (const bool dry : {false, true}) {
     RankContext context(0, 1);
     const RankScope scope(context);
     device::DeviceOptions options;
     options.dry_run = dry;
     device::Device& device = device::Device::install(context, options);
-    const auto model = build_internvl(config());
+    const auto model = build_internvl(c);
     nn::materialize(*model);
     if (!dry) nn::init_weights(*model, 1);
     const Batch b = batch();

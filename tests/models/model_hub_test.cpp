@@ -52,20 +52,6 @@ TEST(ModelHub, LooksUpInOrder) {
   EXPECT_EQ(found(hub, R"({"model_type": "by_type"})"), "by_type");
 }
 
-TEST(ModelHub, SaysWhichFolderOfInternVLIsRead) {
-  const ModelHub hub = hub_of({"my_model"});
-  const std::string advice =
-      " is of OpenGVLab's own code, whose layout is not read; take the folder in the layout of transformers, which is "
-      "named with -hf: OpenGVLab/InternVL3-1B-hf for OpenGVLab/InternVL3-1B";
-  const auto refusal = [&](const std::string& text) {
-    return test::message_of<ConfigError>([&] { hub.build(json(text)); });
-  };
-  EXPECT_EQ(refusal(R"({"architectures": ["InternVLChatModel"], "model_type": "internvl_chat"})"),
-            "config.json: load model from config failed: architectures[0] 'InternVLChatModel'" + advice);
-  EXPECT_EQ(refusal(R"({"model_type": "internvl_chat"})"),
-            "config.json: load model from config failed: model_type 'internvl_chat'" + advice);
-}
-
 TEST(ModelHub, ListsWhatIsRegisteredWhenNothingIsFound) {
   const ModelHub hub = hub_of({"my_model", "MyModelForCausalLM"});
   const auto refusal = [&](const std::string& text) {
@@ -112,7 +98,7 @@ const RegisterModel kOwnModel({"own_model_of_this_test"}, named("OwnModelOfThisT
 
 TEST(GlobalHub, HoldsTheLibrarysModelsAndTheUsers) {
   EXPECT_THAT(ModelHub::global().names(),
-              IsSupersetOf({"GPT2LMHeadModel", "InternVLForConditionalGeneration", "LlamaForCausalLM",
+              IsSupersetOf({"GPT2LMHeadModel", "InternVLChatModel", "InternVLForConditionalGeneration", "LlamaForCausalLM",
                             "Qwen2ForCausalLM", "Qwen3ForCausalLM", "Qwen3MoeForCausalLM", "gpt2", "internvl", "llama",
                             "own_model_of_this_test", "qwen2", "qwen3", "qwen3_moe"}));
   EXPECT_EQ(found(ModelHub::global(), R"({"model_id": "own_model_of_this_test"})"), "OwnModelOfThisTest");

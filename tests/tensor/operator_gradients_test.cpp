@@ -201,6 +201,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"prepend_token", {{1, 1, 5}, {3, 4, 5}}, [](const Inputs& x) { return ops::prepend_token(x[0], x[1]); }},
         Case{"slice_sequence", {{3, 5, 2}}, [](const Inputs& x) { return ops::slice_sequence(x[0], 1, 3); }},
         Case{"pixel_shuffle", {{2, 4, 6, 3}}, [](const Inputs& x) { return ops::pixel_shuffle(x[0], 2); }},
+        Case{"resize_bicubic", {{3, 4, 5}}, [](const Inputs& x) { return ops::resize_bicubic(x[0], 5, 3); }},
         Case{"layer_scale", {{2, 3, 5}, {5}}, [](const Inputs& x) { return ops::mul(x[0], x[1]); }},
         Case{"masked_scatter",
              {{2, 3, 4}, {3, 4}},

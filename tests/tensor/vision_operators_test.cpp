@@ -1,6 +1,6 @@
 // Promise: the operators of vision towers move elements where torch's conv2d, InternVL's pixel_shuffle, an order of
-//          rows and masked_scatter have them; what does not fit is an error with both numbers; a dry run has the
-//          accounts of a real one.
+//          rows and masked_scatter have them; grids are resized as torch's bicubic interpolation does, gradients
+//          included; what does not fit is an error with both numbers; a dry run has the accounts of a real one.
 #include <gmock/gmock.h>
 
 #include "engine/core/error.h"
@@ -71,6 +71,96 @@ TEST_F(VisionOperators, PixelShuffleIsTheModelsTwoPermutations) {
   steps = ops::swap_dims_1_2(steps.view({2, 3, 2, 12}));
   EXPECT_EQ(ops::pixel_shuffle(x, 2).shape(), steps.shape());
   EXPECT_EQ(test::values(ops::pixel_shuffle(x, 2)), test::values(steps));
+}
+
+// ((37 i) mod 23) / 8 - 1.25 + i / 64: exact in fp32.
+Tensor grid(const Shape& shape, DType dtype = DType::kF32) {
+  Doubles values;
+  for (std::int64_t i = 0; i < shape.numel(); ++i) {
+    values.push_back(static_cast<double>(i * 37 % 23) / 8 - 1.25 + static_cast<double>(i) / 64);
+  }
+  return test::constant(values, shape, dtype);
+}
+
+struct Resizing {
+  const char* name;
+  Shape from;
+  std::int64_t height, width;
+  Doubles resized, gradient;
+};
+void PrintTo(const Resizing& resizing, std::ostream* out) { *out << resizing.name; }
+
+class ResizedGrids : public ::testing::TestWithParam<Resizing> {
+ protected:
+  test::OneRank rank;
+};
+
+// Figures of torch 2.11 in fp32: interpolate(grid, size, mode="bicubic"), and the gradient of sum(result * grid of its
+// size).
+INSTANTIATE_TEST_SUITE_P(
+    VisionOperators, ResizedGrids,
+    ::testing::Values(
+        Resizing{"Larger",
+                 {3, 3, 2},
+                 4,
+                 4,
+                 {-1.43841553,  0.533569336,  -1.06631148,  1.266873,      -0.352121055, 0.435128868,  0.189464062,
+                  -1.36225462,  0.0617675632, -0.350124985, 0.693281412,   0.383178741,  0.297197759,  0.661708713,
+                  -0.841040015, 0.284738213,  0.56137085,   0.246511757,   1.1928848,    -0.130458683, 0.796801031,
+                  0.148071274,  -0.341436684, 0.881375015,  -0.2996521,    1.8935045,    0.0724519119, 0.0961211324,
+                  0.786642373,  -0.735623062, 1.3282274,    -0.00231933594},
+                 {-1.45191884, 1.31557977, -0.812159419, 0.60412854, 1.12284243, -1.0096128, 2.31261778, 0.354459018,
+                  -0.0111303702, 2.51615262, 0.276942849, -0.667975187, 2.2298162, -0.241266668, 1.04051375, 1.44356108,
+                  -0.582524478, 2.18497372}},
+        Resizing{"LowerAndWider",
+                 {3, 3, 2},
+                 2,
+                 5,
+                 {-0.83509481,  0.168385804,  -0.510543883, 0.647782087,  -0.115844727, 0.998413086, -0.127464026,
+                  0.0937019512, -0.221270517, -0.719438493, 0.0240361858, 1.25068843,   0.348587036, 0.437547535,
+                  0.743286133,  -0.467163086, 0.731666863,  -0.116531856, 0.637860537,  0.362864286},
+                 {-1.34129, 0.944105506, 0.0550545901, -0.587618947, 1.44553769, -0.0472213887, -0.760456502,
+                  0.859876752, 0.24025771, -0.215394452, 1.21538949, 0.157031298, -0.803878188, 1.4815172, 0.62268734,
+                  -0.0199862123, 1.98294914, 0.490190387}},
+        Resizing{
+            "Smaller",
+            {4, 4, 2},
+            2,
+            2,
+            {-0.526245117, 0.815429688, 0.375854492, -0.174804688, 1.67272949, 0.133789062, -0.491088867, 0.850585938},
+            {-0.3125,      0.12890625,    -0.343261719, 0.0981445312, -0.117675781, 0.323730469,   -0.1484375,
+             0.29296875,   -0.374023438,  0.202148438,  -0.404785156, 0.171386719,  -0.179199219,  0.396972656,
+             -0.209960938, 0.366210938,   0.0771484375, -0.334960938, 0.0463867188, -0.365722656,  0.271972656,
+             -0.140136719, 0.241210938,   -0.170898438, 0.015625,     -0.26171875,  -0.0151367188, -0.292480469,
+             0.210449219,  -0.0668945312, 0.1796875,    -0.09765625}}),
+    [](const auto& info) { return info.param.name; });
+
+// Relative to the largest figure; single figures are small differences of large products.
+void expect_near(const Doubles& found, const Doubles& expected, double relative) {
+  ASSERT_EQ(found.size(), expected.size());
+  double largest = 0;
+  for (const double value : expected) largest = std::max(largest, std::abs(value));
+  for (std::size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i], expected[i], relative * largest) << i;
+}
+
+TEST_P(ResizedGrids, AreThoseOfTorchsBicubicInterpolation) {
+  const auto& [name, from, height, width, resized, gradient] = GetParam();
+  const Tensor x = grid(from).set_requires_grad(true);
+  const Tensor y = ops::resize_bicubic(x, height, width);
+  EXPECT_EQ(y.shape(), (Shape{height, width, from[2]}));
+  expect_near(test::values(y), resized, 1e-6);
+  autograd::backward(test::sum(ops::mul(y, grid(y.shape()))));
+  expect_near(test::grad(x), gradient, 1e-6);
+}
+
+TEST_P(ResizedGrids, AreSummedInTheirDtype) {
+  const auto& [name, from, height, width, resized, gradient] = GetParam();
+  expect_near(test::values(ops::resize_bicubic(grid(from, DType::kF64), height, width)), resized, 1e-6);
+  expect_near(test::values(ops::resize_bicubic(grid(from, DType::kBF16), height, width)), resized, 1e-2);
+}
+
+TEST_F(VisionOperators, AGridOfItsOwnSizeStaysAsItIs) {
+  EXPECT_EQ(test::values(ops::resize_bicubic(grid({3, 5, 2}), 3, 5)), test::values(grid({3, 5, 2})));
 }
 
 TEST_F(VisionOperators, RowsComeInTheGivenOrderInGroups) {
@@ -175,6 +265,11 @@ TEST_F(VisionOperators, ShapesThatDoNotFitAreErrorsThatNameTheOperator) {
       },
       "masked_scatter: fp32 [1, 4, 2] with ids [3] and rows fp32 [1, 2]; [batch, sequence, dim] with an id for each "
       "position and rows of dim are needed, in one dtype");
+  expect(
+      [] {
+        ops::resize_bicubic(fp32({2, 2, 3}), 0, 2);
+      },
+      "resize_bicubic: [2, 2, 3] to 0 x 2; [height, width, dim] with at least one row and column is needed");
 }
 
 // [1, 2, 4, 2] fp32: 64 bytes are read and 64 written. Ids: 4 of 8 bytes.
@@ -184,13 +279,14 @@ TEST_F(VisionOperators, CostTheBytesTheyMove) {
   ops::unfold_patches(fp32({1, 2, 4, 2}), 2, 2);
   ops::masked_scatter(fp32({1, 4, 2}), test::ids({1, 2, 3, 4}), 1, fp32({1, 2}));
   ops::reorder_rows(fp32({8, 2}), {1, 0}, 4);
+  ops::resize_bicubic(fp32({2, 2, 4}), 1, 3);
   std::vector<std::string> costs;
   for (const test::Issued& entry : test::issued(recorder.recording())) {
     if (entry.name == "fill") continue;
     costs.push_back(fmt::format("{} {} {}", entry.name, entry.cost.read_bytes, entry.cost.written_bytes));
   }
-  EXPECT_THAT(costs,
-              ElementsAre("pixel_shuffle 64 64", "unfold_patches 64 64", "masked_scatter 72 32", "reorder_rows 64 64"));
+  EXPECT_THAT(costs, ElementsAre("pixel_shuffle 64 64", "unfold_patches 64 64", "masked_scatter 72 32",
+                                 "reorder_rows 64 64", "resize_bicubic 64 48"));
 }
 
 TEST(VisionDryRun, HasTheAccountsOfARealRun) {
@@ -203,6 +299,7 @@ TEST(VisionDryRun, HasTheAccountsOfARealRun) {
     Tensor h = ops::prepend_token(token, ops::unfold_patches(pixels, 4, 4));
     h = ops::reshape(ops::slice_sequence(h, 1, 4), {2, 2, 2, 48});
     h = ops::reorder_rows(h, {1, 0});
+    ops::resize_bicubic(ops::reshape(h, {4, 2, 48}), 3, 3);
     const Tensor ids = Tensor::zeros({2, 1}, DType::kI64);  // in a dry run nobody counts them
     h = ops::masked_scatter(text, ids, dry ? 1 : 0, ops::reshape(ops::pixel_shuffle(h, 2), {1, 2, 192}));
     found.push_back(rank.stats());

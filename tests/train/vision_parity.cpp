@@ -1,6 +1,7 @@
 // vision_parity DIR
 //
-// Qwen2-VL, Qwen2.5-VL and Qwen3-VL as in transformers: tower, positions, logits, generation with pictures, and curves.
+// Qwen2-VL, Qwen2.5-VL, Qwen3-VL and InternVL (internvl_case.h) as in transformers: tower, positions, logits, generation
+// with pictures, and curves.
 //
 // Every folder in DIR with a config.json and a case.json is a case (tests/reference/README.md). Its model is built and
 // loaded on 1, 2 and 4 ranks, sharded by fully_shard where there are several. Compared are
@@ -25,6 +26,7 @@
 #include "engine/tensor/ops.h"
 #include "models/generation/session.h"
 #include "models/hf/hf_folder.h"
+#include "models/internvl/internvl_config.h"
 #include "models/qwen_vl/mrope_positions.h"
 #include "models/qwen_vl/qwen_vl.h"
 #include "models/qwen_vl/vision_grid.h"
@@ -33,6 +35,7 @@
 #include "tests/support/case_json.h"
 #include "tests/support/parity_report.h"
 #include "tests/support/world.h"
+#include "tests/train/internvl_case.h"
 #include "tests/train/staged_run.h"
 
 namespace loom {
@@ -392,6 +395,10 @@ int run(const std::filesystem::path& folder) {
   const Pictures pictures(folder / "images");
   for (const auto& case_folder : test::case_folders(folder, "config.json")) {
     try {
+      if (models::is_internvl(case_folder)) {
+        test::run_internvl_case(case_folder, report);
+        continue;
+      }
       run_case(
           {case_folder, test::read_case(case_folder / "case.json"), models::load_qwen_vl_config(case_folder), pictures},
           report);

@@ -114,7 +114,7 @@ void add_generate(Flags& flags, talk::GenerateArguments& a) {
   flags.text("--prompt", "TEXT", a.prompt, "The text to continue");
   flags.text("--prompt-file", "FILE", a.prompt_file, "Several texts to continue together, one a line");
   flags.texts("--image", "FILE", a.images,
-              "Pictures that the prompt is a question about, one turn of a chat (Qwen-VL)");
+              "Pictures that the prompt is a question about, one turn of a chat (Qwen-VL, InternVL)");
   flags.toggle("--bytes-as-tokens", a.bytes_as_tokens,
                "Read the prompt as bytes although the folder has a tokenizer.json");
   flags.group("Length");

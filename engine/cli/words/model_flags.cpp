@@ -19,6 +19,7 @@ using Keys = std::vector<std::string_view>;
 // The configuration of the language model, which has a mapping of its own in that of several modalities.
 const config::Value& of_language(const config::Value& whole) {
   const config::Value* text = whole.find("text_config");
+  if (text == nullptr) text = whole.find("llm_config");
   return text != nullptr && text->is_mapping() ? *text : whole;
 }
 

@@ -10,7 +10,7 @@ constexpr const char* kGenerateExample =
 constexpr const char* kChatExample =
     "Example:\n  shardloom chat tuned --system \"You answer in one sentence.\"\n"
     "  shardloom chat tuned < questions.txt > answers.txt\n"
-    "In the chat: /clear, /save FILE, /help, /exit\n";
+    "In the chat: /clear, /image FILE, /save FILE, /help, /exit\n";
 
 class TalkWords final : public OptionalWords {
  public:

@@ -18,8 +18,8 @@
 #include "engine/io/output_plan.h"
 #include "models/decoder/expert_weights.h"
 #include "models/hf/folder_files.h"
+#include "models/hf/published_names.h"
 #include "models/lora/adapter_folder.h"
-#include "models/qwen_vl/stored_names.h"
 
 namespace loom::checkpoint {
 namespace {
@@ -28,15 +28,12 @@ bool is_equal(const SourceTensor& a, const SourceTensor& b) {
   return a.dtype == b.dtype && a.shape == b.shape && compare(a, b).elements == 0;
 }
 
-// Whether the folder's names are those of published Qwen-VL folders.
-bool is_qwen_vl(const Assets& assets) {
-  return assets.names() ? models::are_published_qwen_vl_names(*assets.names())
-                        : models::has_published_qwen_vl_names(assets.model_type());
-}
-
-// The path in a model of the tensor with this name in a folder.
-std::string path_of(const std::string& hf_name, bool is_qwen_vl) {
-  return is_qwen_vl ? models::qwen_vl_path(hf_name) : models::qwen_spelling(hf_name);
+// The names of the folder's weights.
+models::PublishedNames published_names(const Assets& assets) {
+  if (assets.names()) return models::published_names_in(*assets.names());
+  const models::PublishedNames names = models::published_names_of_type(assets.model_type());
+  // A folder without names gets Mixtral's experts as the model holds them.
+  return names == models::PublishedNames::kMixtral ? models::PublishedNames::kPaths : names;
 }
 
 using Tie = std::pair<std::string, std::string>;  // target, source
@@ -61,7 +58,9 @@ std::optional<Tie> embedding_tie(const DcpToHf& options, const Assets& assets, c
   };
   for (const SourceTensor& tensor : model.tensors()) look(tensor.name);
   if (assets.names()) {
-    for (const std::string& name : *assets.names()) look(options.names.to_dcp(path_of(name, is_qwen_vl(assets))));
+    for (const std::string& name : *assets.names()) {
+      look(options.names.to_dcp(models::paths_of_published(published_names(assets), name).front()));
+    }
   }
   if (heads.size() != 1 || embeddings.size() != 1) return std::nullopt;
   return Tie(*heads.begin(), *embeddings.begin());
@@ -75,7 +74,7 @@ class Export {
         assets_(assets),
         model_(model),
         checkpoint_(std::move(checkpoint)),
-        is_qwen_vl_(is_qwen_vl(assets)),
+        published_(published_names(assets)),
         ties_(ties_of(options)),
         fused_(options.fused_linear_names) {
     const auto tie = embedding_tie(options, assets, model);
@@ -108,7 +107,9 @@ class Export {
   // --- the assets say which names there are
 
   void add_wanted(const std::string& hf_name) {
-    const std::string name = options_.names.to_dcp(path_of(hf_name, is_qwen_vl_));
+    const std::vector<std::string> paths = models::paths_of_published(published_, hf_name);
+    if (paths.size() > 1) return add_joined(hf_name, paths);
+    const std::string name = options_.names.to_dcp(paths.front());
     if (const SourceTensor* tensor = model_.find(name)) return add(*tensor, hf_name);
     for (const auto& [target, source] : ties_) {
       if (name != target && name != source) continue;
@@ -116,6 +117,35 @@ class Export {
     }
     if (add_expert(hf_name, name) || models::is_stored_buffer(hf_name)) return;
     mismatch_.missing.push_back({hf_name, name});
+  }
+
+  // A tensor whose rows are those of several parameters, `paths`.
+  void add_joined(const std::string& hf_name, const std::vector<std::string>& paths) {
+    OutputTensor output{hf_name, DType::kF32, {}, {}};
+    for (const std::string& path : paths) {
+      const std::string name = options_.names.to_dcp(path);
+      const SourceTensor* tensor = model_.find(name);
+      if (tensor == nullptr) {
+        mismatch_.missing.push_back({hf_name, name});
+        continue;
+      }
+      if (!output.parts.empty()) check_joins(output, *tensor);
+      Shape shape = tensor->shape;
+      if (!output.parts.empty()) shape[0] += output.shape[0];
+      output.dtype = tensor->dtype;
+      output.shape = shape;
+      output.parts.push_back(whole(*tensor, name).parts.front());
+      used_.insert(tensor->name);
+    }
+    if (output.parts.size() == paths.size()) put(std::move(output));
+  }
+
+  void check_joins(const OutputTensor& output, const SourceTensor& next) const {
+    const SourceTensor& first = *output.parts.front().from;
+    if (first.shape.ndim() > 0 && first.shape == next.shape && first.dtype == next.dtype) return;
+    config_error("{}: '{}' is {} {} and '{}' is {} {}; '{}' of the folder needs one shape and dtype for both",
+                 checkpoint_, shown_text(first.name), name(first.dtype), to_string(first.shape), shown_text(next.name),
+                 name(next.dtype), to_string(next.shape), shown_text(output.name));
   }
 
   // One expert's projection, of a tensor that holds those of all experts.
@@ -143,7 +173,7 @@ class Export {
     if (used_.contains(tensor.name)) return;
     if (untied_ && (tensor.name == untied_->first || tensor.name == untied_->second)) {
       const std::string hf_name = options_.names.to_hf(tensor.name).value_or(options_.names.hf_prefix + tensor.name);
-      return add(tensor, is_qwen_vl_ ? models::published_qwen_vl_name(hf_name) : hf_name);
+      return add(tensor, models::published_part(published_, hf_name).name);
     }
     for (const auto& [target, source] : ties_) {
       if (tensor.name != target && tensor.name != source) continue;
@@ -158,7 +188,13 @@ class Export {
   void add_unnamed(const SourceTensor& tensor) {
     if (is_second_name(tensor)) return;
     const auto hf_name = options_.names.to_hf(tensor.name);
-    if (hf_name) return add(tensor, is_qwen_vl_ ? models::published_qwen_vl_name(*hf_name) : *hf_name);
+    if (hf_name) {
+      const models::StoredPart part = models::published_part(published_, *hf_name);
+      if (part.parts == 1) return add(tensor, part.name);
+      // Once for all its parts.
+      if (!used_.contains(tensor.name)) add_joined(part.name, models::paths_of_published(published_, part.name));
+      return;
+    }
     if (!options_.names.hf_prefix.empty()) {
       config_error(
           "--hf-prefix {} without --dcp-prefix: which names had it is not known; give --model-assets-dir a folder with "
@@ -224,7 +260,7 @@ class Export {
   const Assets& assets_;
   const TensorList& model_;
   const std::string checkpoint_;
-  const bool is_qwen_vl_;  // in the names of published folders
+  const models::PublishedNames published_;
   std::vector<Tie> ties_;
   std::optional<Tie> untied_;  // the two have different values
   FusedNames fused_;

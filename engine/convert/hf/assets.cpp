@@ -59,6 +59,7 @@ std::string Assets::wanted_by() const {
 const config::Value* Assets::find(std::string_view key) const {
   const config::Value* value = config_.find(key);
   const config::Value* text = config_.find("text_config");
+  if (text == nullptr) text = config_.find("llm_config");
   if ((value == nullptr || value->is_null()) && text != nullptr) value = text->find(key);
   return value;
 }

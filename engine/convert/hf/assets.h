@@ -40,7 +40,7 @@ class Assets {
   void carry_to(const std::filesystem::path& folder, std::optional<DType> main_dtype, bool untied = false) const;
 
  private:
-  // A key of config.json, or of its text_config; null if neither has it.
+  // A key of config.json, or of its text_config or llm_config; null if neither has it.
   const config::Value* find(std::string_view key) const;
 
   std::filesystem::path folder_;

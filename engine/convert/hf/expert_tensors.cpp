@@ -1,12 +1,14 @@
 #include "engine/convert/hf/expert_tensors.h"
 
-#include <fmt/core.h>
+#include <fmt/ranges.h>
 #include <optional>
 #include <string_view>
 #include <utility>
 
+#include "engine/core/error.h"
+#include "engine/core/shown_text.h"
 #include "models/decoder/expert_weights.h"
-#include "models/qwen_vl/stored_names.h"
+#include "models/hf/published_names.h"
 
 namespace loom::checkpoint {
 namespace {
@@ -17,6 +19,24 @@ SourceTensor part_of(const SourceTensor& all, const models::ExpertPart& part) {
     all({expert, row + offset[0], offset[1]}, {1, box[0], box[1]}, to);
   };
   return {part.name, all.dtype, part.shape, all.file, read};
+}
+
+// The rows of parameter paths[i] of a tensor that holds those of all `paths`.
+SourceTensor rows_of_part(const SourceTensor& all, const std::vector<std::string>& paths, std::size_t i) {
+  SourceTensor part = all;
+  part.name = paths[i];
+  if (paths.size() == 1) return part;
+  if (all.shape.ndim() == 0 || all.shape[0] % std::ssize(paths) != 0) {
+    config_error("{}: '{}' {} has the rows of {}, and {} does not divide them; the file is of another model", all.file,
+                 shown_text(all.name), to_string(all.shape), fmt::join(paths, ", "), paths.size());
+  }
+  part.shape[0] = all.shape[0] / std::ssize(paths);
+  const std::int64_t first = static_cast<std::int64_t>(i) * part.shape[0];
+  part.read = [read = all.read, first](Offset offset, const Shape& box, std::span<std::byte> to) {
+    offset[0] += first;
+    read(offset, box, to);
+  };
+  return part;
 }
 
 constexpr std::string_view kFirstGate = ".0.gate_proj.weight";
@@ -60,10 +80,11 @@ FusedExperts fused_experts(const TensorList& list) {
 }
 
 TensorList with_qwen_spelling(const TensorList& list) {
-  std::vector<SourceTensor> tensors = list.tensors();
-  const bool is_qwen_vl = models::are_published_qwen_vl_names(list.names());
-  for (SourceTensor& tensor : tensors) {
-    tensor.name = is_qwen_vl ? models::qwen_vl_path(tensor.name) : models::qwen_spelling(tensor.name);
+  const models::PublishedNames names = models::published_names_in(list.names());
+  std::vector<SourceTensor> tensors;
+  for (const SourceTensor& tensor : list.tensors()) {
+    const std::vector<std::string> paths = models::paths_of_published(names, tensor.name);
+    for (std::size_t i = 0; i < paths.size(); ++i) tensors.push_back(rows_of_part(tensor, paths, i));
   }
   return TensorList(std::move(tensors));
 }

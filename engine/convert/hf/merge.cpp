@@ -14,18 +14,32 @@
 #include "engine/core/spelling.h"
 #include "engine/io/atomic_file.h"
 #include "engine/io/output_plan.h"
+#include "models/hf/published_names.h"
 #include "models/lora/adapter_folder.h"
-#include "models/qwen_vl/stored_names.h"
 
 namespace loom::checkpoint {
 namespace {
 
 using Pair = models::AdapterFolder::Pair;
 
-// A tensor of the result: copied, or with an update.
+// An update of rows [row, row + rows) of a tensor.
+struct Adapted {
+  const Pair* pair = nullptr;
+  std::int64_t row = 0;
+  std::int64_t rows = 0;
+};
+
+// A tensor of the result: copied, or with updates.
 struct Item {
   OutputTensor output;
-  const Pair* pair = nullptr;
+  std::vector<Adapted> updates;
+};
+
+// A tensor of the result and the rows of it that a path means.
+struct Place {
+  Item& item;
+  Shape shape;  // of the path's parameter
+  std::int64_t row = 0;
 };
 
 using Files = std::map<std::string, std::vector<Item>>;
@@ -95,7 +109,7 @@ class Merge {
         assets_(options.base, "--base"),
         weights_(options.base),
         base_(tensors_of(weights_)),
-        is_qwen_vl_(models::are_published_qwen_vl_names(base_.names())),
+        published_(models::published_names_in(base_.names())),
         adapter_(options.adapter) {
     check_orientation();
     for (const SourceTensor& tensor : base_.tensors()) {
@@ -157,21 +171,21 @@ class Merge {
     if (!touched) return;
     untied_ = true;
     if (!head.empty() || embedding.empty()) return;
-    items_["lm_head.weight"].output = whole(*base_.find(embedding), "lm_head.weight");
-    file_of_["lm_head.weight"] = file_of_.at(embedding);
+    const std::string name = in_base("lm_head.weight");
+    items_[name].output = whole(*base_.find(embedding), name);
+    file_of_[name] = file_of_.at(embedding);
   }
 
   // The name that the base has for a path of the model.
-  std::string in_base(const std::string& path) const {
-    return is_qwen_vl_ ? models::published_qwen_vl_name(path) : path;
-  }
+  std::string in_base(const std::string& path) const { return models::published_part(published_, path).name; }
 
-  // The tensor that a path of the adapter means.
-  Item& item_of(const std::string& adapted) {
-    const std::string path = in_base(adapted);
+  // What a path of the adapter means.
+  Place place_of(const std::string& adapted) {
+    const models::StoredPart part = models::published_part(published_, adapted);
+    const std::string& path = part.name;
     auto found = items_.find(path);
     if (found == items_.end()) found = items_.find(std::string(without_first(path)));
-    if (found != items_.end()) return found->second;
+    if (found != items_.end()) return rows_of(found->second, part);
     const std::vector<std::string> names = base_.names();
     const auto nearest = nearest_spelling(path, names);
     config_error("{}: the adapter has '{}', which is not among the {} tensors of {}{}; give the base it was trained on",
@@ -179,25 +193,39 @@ class Merge {
                  nearest ? fmt::format("; the nearest is '{}'", *nearest) : "");
   }
 
+  static Place rows_of(Item& item, const models::StoredPart& part) {
+    Shape shape = item.output.shape;
+    if (part.parts > 1 && shape.ndim() > 0) shape[0] /= part.parts;
+    return {item, shape, part.parts > 1 && shape.ndim() > 0 ? part.part * shape[0] : 0};
+  }
+
   void add_update(const Pair& pair) {
-    Item& item = item_of(pair.path + ".weight");
+    const Place place = place_of(pair.path + ".weight");
+    Item& item = place.item;
     const std::int64_t in = pair.a->shape[1], out = pair.b->shape[0];
     const Shape expected = adapter_.fan_in_fan_out() ? Shape{in, out} : Shape{out, in};
-    if (item.output.shape != expected) {
+    if (place.shape != expected) {
       config_error("{}: the adapter of '{}' is of a weight {}, and '{}' of {} is {}; give the base it was trained on",
                    adapter_.weights_file(), pair.path, to_string(expected), item.output.name, options_.base.string(),
-                   to_string(item.output.shape));
+                   to_string(place.shape));
     }
     if (!is_floating(item.output.dtype)) {
       config_error("{}: '{}' is {}; adapters are added to fp32, bf16, fp16 and fp64", options_.base.string(),
                    item.output.name, name(item.output.dtype));
     }
-    item.pair = &pair;
+    item.updates.push_back({&pair, place.row, place.shape[0]});
     ++done_.adapted;
   }
 
   void replace(const std::string& path, const io::StoredTensor& stored) {
-    Item& item = item_of(path);
+    const Place place = place_of(path);
+    Item& item = place.item;
+    if (place.shape != item.output.shape) {
+      config_error(
+          "{}: '{}' replaces a part of '{}' of {}, which is not built; take it out of modules_to_save, or use a base in "
+          "the layout of transformers",
+          adapter_.weights_file(), path, item.output.name, options_.base.string());
+    }
     if (item.output.shape != stored.shape) {
       config_error("{}: '{}' is {}, and {} in {}; give the base it was trained on", adapter_.weights_file(), path,
                    to_string(stored.shape), to_string(item.output.shape), options_.base.string());
@@ -223,7 +251,7 @@ class Merge {
     std::vector<io::TensorToWrite> content;
     for (const Item& item : items) {
       io::ByteProducer producer = copy.producer(item.output);
-      if (item.pair != nullptr) producer = [this, &item](const io::ByteSink& sink) { produce(item, sink); };
+      if (!item.updates.empty()) producer = [this, &item](const io::ByteSink& sink) { produce(item, sink); };
       content.push_back({item.output.name, item.output.dtype, item.output.shape, std::move(producer)});
     }
     io::write_safetensors(file, std::move(content));
@@ -238,7 +266,10 @@ class Merge {
   void produce_as(const Item& item, const io::ByteSink& sink) {
     const OutputTensor& w = item.output;
     const models::LoraOptions& options = adapter_.options();
-    Update<T> update(*item.pair, options.scale_of(item.pair->path), adapter_.fan_in_fan_out());
+    std::vector<Update<T>> updates;
+    for (const Adapted& adapted : item.updates) {
+      updates.emplace_back(*adapted.pair, options.scale_of(adapted.pair->path), adapter_.fan_in_fan_out());
+    }
     const std::int64_t columns = w.shape[1];
     const std::int64_t most = std::max<std::int64_t>(
         1, kPieceBytes / std::max<std::int64_t>(1, columns * static_cast<std::int64_t>(sizeof(T))));
@@ -251,7 +282,16 @@ class Merge {
       values.resize(static_cast<std::size_t>(box.numel()));
       w.parts.front().from->read({row, 0}, box, stored);
       convert_elements(w.dtype, stored, dtype_of<T>, std::as_writable_bytes(std::span(values)));
-      update.add_to(values, static_cast<std::size_t>(row), static_cast<std::size_t>(columns));
+      for (std::size_t i = 0; i < updates.size(); ++i) {
+        const Adapted& adapted = item.updates[i];
+        // The rows of the piece that are the update's.
+        const std::int64_t first = std::max(row, adapted.row);
+        const std::int64_t end = std::min(row + box[0], adapted.row + adapted.rows);
+        if (first >= end) continue;
+        const std::span part = std::span(values).subspan(static_cast<std::size_t>((first - row) * columns),
+                                                         static_cast<std::size_t>((end - first) * columns));
+        updates[i].add_to(part, static_cast<std::size_t>(first - adapted.row), static_cast<std::size_t>(columns));
+      }
       overflowed += convert_elements(dtype_of<T>, std::as_bytes(std::span(values)), w.dtype, stored);
       sink(stored);
       tell(stored.size());
@@ -276,7 +316,7 @@ class Merge {
   const Assets assets_;
   const io::HfWeights weights_;
   const TensorList base_;
-  const bool is_qwen_vl_;  // in the names of published folders
+  const models::PublishedNames published_;
   const models::AdapterFolder adapter_;
   std::map<std::string, Item> items_;  // by name in the base
   std::map<std::string, std::string> file_of_;

@@ -2,12 +2,12 @@
 //
 // Letters  N images, C channels, H x W pixels of an image, h x w patches; B batch, S sequence, D dim.
 // Places   results live on the current rank's device; token ids and pixels may be host tensors.
-// Moves    each of these only moves elements: results and gradients are exact in every dtype, and the gradient of an
-//          element that was used once is one element, so no order of summation exists. (The gradient of a token that
-//          precedes every sequence is a sum over the batch, in the fixed order of sums over rows.)
+// Moves    each of these but resize_bicubic() only moves elements: results and gradients are exact in every dtype, and
+//          the gradient of an element that was used once is one element, so no order of summation exists. (The gradient
+//          of a token that precedes every sequence is a sum over the batch, in the fixed order of sums over rows.)
 // Dry run  shapes, accounts and costs; properties of token ids (the count of image tokens) are not checked.
 // Errors   InvariantError naming operator and shapes; ConfigError where noted.
-// Source   torch.nn.Conv2d with kernel = stride, InternVL's pixel_shuffle, torch.Tensor.masked_scatter.
+// Source   torch.nn.Conv2d with kernel = stride, InternVL's pixel_shuffle, torch.Tensor.masked_scatter, upsample_bicubic2d.
 #pragma once
 
 #include <cstdint>
@@ -31,6 +31,10 @@ Tensor slice_sequence(const Tensor& x, std::int64_t begin, std::int64_t length);
 // x [N,h,w,D] -> [N, h/factor, w/factor, D*factor*factor]: squares of factor x factor neighbours become one row, the
 // neighbour along dim 1 outermost. Precondition: factor divides h and w.
 Tensor pixel_shuffle(const Tensor& x, std::int64_t factor);
+
+// x [h,w,D] -> [height,width,D]: torch.nn.functional.interpolate(mode="bicubic", align_corners=False, antialias=False).
+// Weights and sums are fp32 (fp64 for fp64), in a fixed order; rounded once. ModelError for an empty grid.
+Tensor resize_bicubic(const Tensor& x, std::int64_t height, std::int64_t width);
 
 // x [rows,...] in another order: group i of `group` neighbouring rows is group order[i] of x. ModelError unless `order`
 // is a permutation of all groups.
