@@ -11,6 +11,7 @@
 
 #include "engine/core/error.h"
 #include "engine/core/shown_text.h"
+#include "engine/images/jpeg_blocks.h"
 
 namespace loom::images {
 namespace {
@@ -21,7 +22,7 @@ constexpr int kRowsAtOnce = 16;
 constexpr std::int64_t kMostPixelsOfByte = 512;
 
 // What libjpeg's callbacks need. An error leaves libjpeg by longjmp; no frame in between has a destructor.
-struct Session {
+struct Session : JpegClient {
   jpeg_decompress_struct jpeg{};
   jpeg_error_mgr errors{};
   jpeg_source_mgr source{};
@@ -32,8 +33,8 @@ struct Session {
   char message[JMSG_LENGTH_MAX] = {};
 };
 
-Session& session_of(j_common_ptr jpeg) { return *static_cast<Session*>(jpeg->client_data); }
-Session& session_of(j_decompress_ptr jpeg) { return *static_cast<Session*>(jpeg->client_data); }
+Session& session_of(j_common_ptr jpeg) { return static_cast<Session&>(*static_cast<JpegClient*>(jpeg->client_data)); }
+Session& session_of(j_decompress_ptr jpeg) { return session_of(reinterpret_cast<j_common_ptr>(jpeg)); }
 
 [[noreturn]] void leave(j_common_ptr jpeg) {
   Session& session = session_of(jpeg);
@@ -76,7 +77,7 @@ class JpegReader {
     s.errors.error_exit = leave;
     s.errors.emit_message = ignore_message;
     s.errors.output_message = ignore_output;
-    s.jpeg.client_data = &s;
+    s.jpeg.client_data = static_cast<JpegClient*>(&s);
     s.source = {.next_input_byte = reinterpret_cast<const JOCTET*>(picture.bytes.data()),
                 .bytes_in_buffer = picture.bytes.size(),
                 .init_source = no_source_work,
@@ -86,6 +87,7 @@ class JpegReader {
                 .term_source = no_source_work};
     s.progress.progress_monitor = watch_scans;
     if (!run([&s] { jpeg_create_decompress(&s.jpeg); })) throw std::bad_alloc();
+    s.blocks.serve(s.jpeg);
     s.jpeg.src = &s.source;
     s.jpeg.progress = &s.progress;
   }

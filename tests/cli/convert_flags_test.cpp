@@ -173,12 +173,12 @@ INSTANTIATE_TEST_SUITE_P(
     All, BadConversion,
     ::testing::Values(
         Bad{{"convert"},
-            "convert: no conversion is given; use convert hf-to-dcp, dcp-to-hf, dcp-to-dcp, hf-to-mcore or "
-            "mcore-to-hf"},
+            "convert: no conversion is given; use convert hf-to-dcp, dcp-to-hf, dcp-to-dcp, hf-to-mcore, mcore-to-hf, "
+            "hf-to-mm or mm-to-hf"},
         Bad{{"convert", "hf-to-dpc"}, "'hf-to-dpc' is no conversion; did you mean convert hf-to-dcp?"},
         Bad{{"convert", "merge"},
             "'merge' is no conversion; use convert hf-to-dcp, dcp-to-hf, dcp-to-dcp, hf-to-mcore, "
-            "mcore-to-hf"},
+            "mcore-to-hf, hf-to-mm, mm-to-hf"},
         Bad{{"convert", "hf-to-dcp", "--hf-dir", "a"},
             "convert hf-to-dcp: --dcp-dir is missing; give a folder for the checkpoint"},
         Bad{{"convert", "dcp-to-hf", "--load-dir", "a"},
@@ -194,11 +194,6 @@ INSTANTIATE_TEST_SUITE_P(
             "5GB"},
         Bad{{"convert", "dcp-to-dcp", "--load-dir", "a", "--save-dir", "b", "--world-size", "0"},
             "--world-size is 0; use a whole number of at least 1"},
-        Bad{{"mm-convert", "Qwen2VLConverter", "hf_to_mm"},
-            "mm-convert: 'Qwen2VLConverter' is not built: only GenericDCPConverter is; the others are of models of "
-            "images "
-            "and sound in Megatron's layout. Language models in that layout: shardloom convert hf-to-mcore and "
-            "mcore-to-hf"},
         Bad{{"inspect"}, "inspect: no path is given; use inspect PATH"},
         Bad{{"inspect", "a", "b"}, "inspect shows one path, but 2 are given; add --diff to compare two"},
         Bad{{"inspect", "--diff", "a"}, "inspect --diff compares two paths, but 1 is given; use inspect --diff A B"},

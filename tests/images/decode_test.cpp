@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <thread>
 
 #include "engine/core/error.h"
 #include "engine/images/read_image.h"
@@ -99,6 +100,23 @@ TEST(Jpeg, GivesThePictureNearly) {
     EXPECT_EQ(decoded.size(), image.size());
     EXPECT_THAT(distance(decoded.rgb, image.rgb), Le(4));
   }
+}
+
+// A progressive picture of one scan: the other coefficients are 0, not those of the picture before.
+TEST(Jpeg, DoesNotDependOnThePictureBefore) {
+  const auto before = jpeg_file({.width = 200, .height = 90, .progressive = true}, patterned(200, 90).rgb);
+  const auto whole = jpeg_file({.width = 50, .height = 37, .progressive = true}, slope(50, 37).rgb);
+  const std::size_t scan = whole.find("\xff\xda") + 2;
+  const std::string one_scan =
+      whole.substr(0, std::min(whole.find("\xff\xda", scan), whole.find("\xff\xc4", scan))) + "\xff\xd9";
+  for (const std::string& file : {whole, one_scan}) {
+    rgb_of(before);
+    const Bytes after = rgb_of(file);
+    Bytes alone;
+    std::thread([&] { alone = rgb_of(file); }).join();
+    EXPECT_EQ(after, alone);
+  }
+  EXPECT_THAT(distance(rgb_of(one_scan), rgb_of(whole)), Le(16));
 }
 
 TEST(Jpeg, OfGreyHasThreeEqualChannels) {

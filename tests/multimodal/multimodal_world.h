@@ -15,18 +15,6 @@
 
 namespace loom::test {
 
-// Every byte is an id; special tokens behind them.
-inline Json picture_tokenizer_json() {
-  Json json = byte_level_json();
-  json["model"]["merges"] = Json::array();
-  int id = 260;
-  for (const char* token : {"<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|vision_start|>", "<|vision_end|>",
-                            "<|image_pad|>", "<|video_pad|>", "<img>", "</img>", "<IMG_CONTEXT>"}) {
-    json["added_tokens"].push_back(added_token(id++, token, {{"special", true}}));
-  }
-  return json;
-}
-
 // Text of ids with one character for each picture token: [ starts, # is an image's pad, % a video's, ] ends, ~ ends a
 // turn, ^ begins one, | is padding; _ stands for no label.
 inline std::string shown(const data::Tokenizer& tokenizer, const std::vector<data::TokenId>& ids) {

@@ -102,4 +102,16 @@ inline Json added_token(int id, std::string_view content, Json more = Json::obje
 
 inline data::Tokenizer tokenizer_of(const Json& json) { return data::Tokenizer::parse(json.dump(), "tokenizer.json"); }
 
+// Every byte is an id; from 260 on the tokens of turns and pictures.
+inline Json picture_tokenizer_json() {
+  Json json = byte_level_json();
+  json["model"]["merges"] = Json::array();
+  int id = 260;
+  for (const char* token : {"<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|vision_start|>", "<|vision_end|>",
+                            "<|image_pad|>", "<|video_pad|>", "<img>", "</img>", "<IMG_CONTEXT>"}) {
+    json["added_tokens"].push_back(added_token(id++, token, {{"special", true}}));
+  }
+  return json;
+}
+
 }  // namespace loom::test

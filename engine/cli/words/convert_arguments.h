@@ -10,13 +10,14 @@
 #include "engine/convert/convert.h"
 #include "engine/convert/hf/merge.h"
 #include "engine/convert/mcore/mcore.h"
+#include "engine/convert/mm/mm.h"
 
 namespace loom::cli {
 
 // `shardloom convert`.
 struct ConvertArguments {
   std::variant<checkpoint::HfToDcp, checkpoint::DcpToHf, checkpoint::DcpToDcp, checkpoint::HfToMcore,
-               checkpoint::McoreToHf>
+               checkpoint::McoreToHf, checkpoint::HfToMm, checkpoint::MmToHf>
       conversion;
   std::vector<std::string> without_effect;  // flags of other converters that change nothing here
 };

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <cstdlib>
 #include <fmt/format.h>
@@ -18,7 +19,9 @@
 namespace loom::cli {
 namespace {
 
-constexpr const char* kConverter = "GenericDCPConverter";
+// Converters of mm-convert that are built.
+constexpr const char* kDcpConverter = "GenericDCPConverter";
+constexpr std::array<const char*, 3> kConverters{kDcpConverter, "Qwen2VLConverter", "Qwen2_5_VLConverter"};
 
 constexpr const char* kHfToDcpExample = "Example:\n  shardloom convert hf-to-dcp --hf-dir qwen2 --dcp-dir qwen2-dcp\n";
 constexpr const char* kDcpToHfExample =
@@ -66,9 +69,12 @@ void add_tie(const std::string& word, std::vector<Tie>& ties) {
 // --- words from elsewhere
 
 // A value of a file as the words behind its flag.
-void add_words(const std::string& flag, const config::Value& value, std::vector<std::string>& words) {
+void add_words(const Command& app, const std::string& name, const config::Value& value,
+               std::vector<std::string>& words) {
   if (value.is_null()) return;
-  words.push_back("--" + with(flag, '_', '-'));
+  const std::string flag = "--" + with(name, '_', '-');
+  words.push_back(flag);
+  if (value.is_list() && app.most_values(flag) == 1) return words.push_back(value.json());
   if (value.is_scalar()) words.push_back(value.scalar());
   for (const config::Value& item : value.items()) {
     if (!item.is_scalar()) item.refuse("a text");
@@ -76,26 +82,45 @@ void add_words(const std::string& flag, const config::Value& value, std::vector<
   }
 }
 
+// Members of a mapping; the flags of those of an inner mapping "cfg" are "--cfg.NAME".
+void add_members(const Command& app, const config::Value& mapping, const std::string& prefix,
+                 std::vector<std::string>& words) {
+  std::vector<std::string> known;
+  for (const std::string& name : flag_names(app)) {
+    const std::string spelled = with(name, '-', '_');
+    if (spelled.starts_with(prefix)) known.push_back(spelled.substr(prefix.size()));
+  }
+  for (const config::Value& member : mapping.items()) {
+    const std::string name = with(member.key(), '-', '_');
+    const bool is_inner = member.is_mapping() && std::ranges::any_of(known, [&](const std::string& flag) {
+                            return flag.starts_with(name + ".");
+                          });
+    if (is_inner) {
+      add_members(app, member, prefix + name + ".", words);
+      continue;
+    }
+    if (std::ranges::find(known, name) == known.end()) {
+      const std::vector<std::string_view> views(known.begin(), known.end());
+      config::refuse_key(member, views);
+    }
+    add_words(app, prefix + name, member, words);
+  }
+}
+
 std::vector<std::string> words_of_file(const Command& app, const std::string& path, const std::string& command) {
   const std::string text = config::read_text(path, "a YAML file of flags (--config)");
   config::Value document = config::parse_yaml(text, path);
-  for (const std::string& level : {std::string(kConverter), with(command, '-', '_')}) {
+  std::vector<std::string> levels(kConverters.begin(), kConverters.end());
+  levels.push_back(with(command, '-', '_'));
+  for (const std::string& level : levels) {
     const config::Value* below = document.find(level);
     if (below == nullptr) continue;
     const config::Value inner = *below;
     document = inner;
     if (!document.is_mapping()) document.refuse("a mapping of flags");
   }
-  std::vector<std::string> known;
-  for (const std::string& name : flag_names(app)) known.push_back(with(name, '-', '_'));
   std::vector<std::string> words;
-  for (const config::Value& member : document.items()) {
-    if (std::ranges::find(known, with(member.key(), '-', '_')) == known.end()) {
-      const std::vector<std::string_view> views(known.begin(), known.end());
-      config::refuse_key(member, views);
-    }
-    add_words(member.key(), member, words);
-  }
+  add_members(app, document, "", words);
   return words;
 }
 
@@ -106,25 +131,35 @@ bool reads_environment() {
   return text == "TRUE" || text == "1" || text == "YES";
 }
 
-std::vector<std::string> words_of_environment(const Command& app, const std::string& command) {
-  const std::string prefix = upper(fmt::format("MM_CONVERT_{}__{}__", kConverter, with(command, '-', '_')));
+// "cfg.mm-dir" as in the name of a variable: CFG__MM_DIR.
+std::string variable_name(const std::string& flag_name) {
+  std::string name;
+  for (const char c : flag_name) name += c == '.' ? "__" : std::string(1, c == '-' ? '_' : c);
+  return upper(name);
+}
+
+std::vector<std::string> words_of_environment(const Command& app, const std::string& command,
+                                              const std::string& converter) {
+  const std::string prefix = upper(fmt::format("MM_CONVERT_{}__{}__", converter, with(command, '-', '_')));
+  const std::vector<std::string> flags = flag_names(app);
   std::vector<std::string> known;
-  for (const std::string& name : flag_names(app)) known.push_back(upper(with(name, '-', '_')));
+  for (const std::string& name : flags) known.push_back(variable_name(name));
   std::vector<std::string> words;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string variable = *entry;
     if (!variable.starts_with(prefix)) continue;
     const std::size_t equals = variable.find('=');
     const std::string name = variable.substr(prefix.size(), equals - prefix.size());
-    if (std::ranges::find(known, name) == known.end()) {
+    const auto found = std::ranges::find(known, name);
+    if (found == known.end()) {
       const auto nearest = nearest_spelling(name, known);
       config_error("environment: {}{} is no flag of {}{}", prefix, shown_text(name), command,
                    nearest ? fmt::format("; did you mean {}{}?", prefix, *nearest) : "");
     }
-    const std::string flag = lower_case("--" + with(name, '_', '-'));
+    const std::string flag = "--" + flags[static_cast<std::size_t>(found - known.begin())];
     const std::string value = variable.substr(equals + 1);
     words.push_back(flag);
-    if (!value.starts_with('[')) {
+    if (!value.starts_with('[') || app.most_values(flag) == 1) {
       words.push_back(value);
       continue;
     }
@@ -152,17 +187,24 @@ std::string take_config(std::vector<std::string>& words) {
   return path;
 }
 
-// "mm-convert GenericDCPConverter hf_to_dcp ..." as "convert hf-to-dcp ...".
-void respell(std::vector<std::string>& words) {
+// "mm-convert GenericDCPConverter hf_to_dcp ..." as "convert hf-to-dcp ..."; returns the converter, if the words name one.
+std::string respell(std::vector<std::string>& words) {
   words.front() = "convert";
-  if (words.size() < 2 || words[1].starts_with('-')) return;
-  if (words[1] != kConverter) {
-    config_error(
-        "mm-convert: '{}' is not built: only {} is; the others are of models of images and sound in Megatron's layout. "
-        "Language models in that layout: shardloom convert hf-to-mcore and mcore-to-hf",
-        words[1], kConverter);
-  }
+  if (words.size() < 2 || words[1].starts_with('-')) return {};
+  const std::string converter = words[1];
   words.erase(words.begin() + 1);
+  if (converter == kDcpConverter) return converter;
+  const auto model_type = MmFlags::model_type(converter);
+  if (!model_type) {
+    config_error(
+        "mm-convert: '{}' is not built: {} are. Language models in Megatron's layout: shardloom convert hf-to-mcore "
+        "and mcore-to-hf",
+        shown_text(converter), fmt::join(kConverters, ", "));
+  }
+  if (words.size() < 2 || words[1].starts_with('-')) return converter;
+  MmFlags::check_command(converter, words[1]);
+  words.insert(words.begin() + 2, {"--model-type", *model_type});
+  return converter;
 }
 
 }  // namespace
@@ -170,6 +212,7 @@ void respell(std::vector<std::string>& words) {
 std::vector<const Command*> ConvertFlags::apps() const {
   std::vector<const Command*> apps{&hf_to_dcp_, &dcp_to_hf_, &dcp_to_dcp_};
   for (const Command* app : mcore_.apps()) apps.push_back(app);
+  for (const Command* app : mm_.apps()) apps.push_back(app);
   return apps;
 }
 
@@ -190,10 +233,11 @@ std::vector<std::string> ConvertFlags::written_out(std::vector<std::string> word
   if (words.empty() || (words.front() != "convert" && words.front() != "mm-convert")) return words;
   const bool is_mm = words.front() == "mm-convert";
   const std::string file = take_config(words);
-  if (is_mm) respell(words);
+  const std::string converter = is_mm ? respell(words) : "";
   if (words.size() < 2) {
     config_error(
-        "convert: no conversion is given; use convert hf-to-dcp, dcp-to-hf, dcp-to-dcp, hf-to-mcore or mcore-to-hf");
+        "convert: no conversion is given; use convert hf-to-dcp, dcp-to-hf, dcp-to-dcp, hf-to-mcore, mcore-to-hf, "
+        "hf-to-mm or mm-to-hf");
   }
   if (words[1].starts_with('-')) return words;
   const Command& app = named(words[1]);
@@ -202,7 +246,7 @@ std::vector<std::string> ConvertFlags::written_out(std::vector<std::string> word
   const auto append = [&given](const std::vector<std::string>& more) {
     given.insert(given.end(), more.begin(), more.end());
   };
-  if (is_mm && reads_environment()) append(words_of_environment(app, words[1]));
+  if (is_mm && reads_environment()) append(words_of_environment(app, words[1], converter));
   if (!file.empty()) append(words_of_file(app, file, words[1]));
   given.insert(given.end(), words.begin() + 2, words.end());
   return given;
@@ -235,7 +279,8 @@ ConvertFlags::ConvertFlags(Command& convert)
       hf_to_dcp_(convert.add_command("hf-to-dcp", "A Hugging Face folder as a checkpoint.")),
       dcp_to_hf_(convert.add_command("dcp-to-hf", "The model of a checkpoint as a Hugging Face folder.")),
       dcp_to_dcp_(convert.add_command("dcp-to-dcp", "A checkpoint cut for another number of ranks.")),
-      mcore_(convert) {
+      mcore_(convert),
+      mm_(convert) {
   hf_to_dcp_.set_footer(kHfToDcpExample);
   dcp_to_hf_.set_footer(kDcpToHfExample);
   dcp_to_dcp_.set_footer(kDcpToDcpExample);
@@ -265,6 +310,7 @@ ConvertFlags::ConvertFlags(Command& convert)
 
 ConvertArguments ConvertFlags::settled() const {
   if (mcore_.parsed()) return mcore_.settled();
+  if (mm_.parsed()) return mm_.settled();
   const auto with_ties = [](auto options, const Given& given) {
     for (const std::string& word : given.ties) add_tie(word, options.ties);
     return options;

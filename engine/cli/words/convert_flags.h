@@ -5,8 +5,9 @@
 //              If JSONARGPARSE_DEFAULT_ENV is true, variables MM_CONVERT_GENERICDCPCONVERTER__HF_TO_DCP__HF_DIR set
 //              flags too.
 // mcore        the commands to and from Megatron-core, and MindSpeed-LLM's convert_ckpt: mcore_flags.h.
-// --config     a YAML file of flags, their names with underscores; also below GenericDCPConverter and the command's
-//              name.
+// mm           the commands to and from MindSpeed-MM, and its Qwen converters: mm_flags.h.
+// --config     a YAML file of flags, their names with underscores; also below the converter's and the command's name.
+//              Names with dots may be mappings: cfg: {mm_dir: DIR}.
 // Order        environment, file, command line: the last one counts.
 // Errors       ConfigError with flag, file:line or variable.
 #pragma once
@@ -17,6 +18,7 @@
 #include "engine/cli/words/command.h"
 #include "engine/cli/words/convert_arguments.h"
 #include "engine/cli/words/mcore_flags.h"
+#include "engine/cli/words/mm_flags.h"
 
 namespace loom::cli {
 
@@ -29,7 +31,7 @@ class ConvertFlags {
   std::vector<std::string> written_out(std::vector<std::string> words) const;
   std::vector<const Command*> apps() const;
   // The flags of the parse that are not supported here.
-  const std::vector<std::string>& refused() const { return mcore_.refused(); }
+  const std::vector<std::string>& refused() const { return mm_.parsed() ? mm_.refused() : mcore_.refused(); }
   // After the parse.
   ConvertArguments settled() const;
 
@@ -49,6 +51,7 @@ class ConvertFlags {
   Command& dcp_to_hf_;
   Command& dcp_to_dcp_;
   McoreFlags mcore_;
+  MmFlags mm_;
   checkpoint::HfToDcp import_;
   checkpoint::DcpToHf export_;
   checkpoint::DcpToDcp reshard_;

@@ -7,6 +7,7 @@ namespace {
 constexpr const char* kConvertExample =
     "Flags of a conversion: shardloom convert hf-to-dcp --help, and so for the others\n"
     "Also as: shardloom mm-convert GenericDCPConverter hf_to_dcp --hf_dir DIR --dcp_dir DIR\n"
+    "         shardloom mm-convert Qwen2VLConverter hf_to_mm --cfg.hf_config.hf_dir DIR --cfg.mm_dir DIR ...\n"
     "         shardloom convert_ckpt_v2 --load-model-type hf --save-model-type mg --load-dir DIR --save-dir DIR\n";
 constexpr const char* kMergeExample = "Example:\n  shardloom merge --base qwen2 --adapter tuned --save qwen2-tuned\n";
 constexpr const char* kInspectExample =

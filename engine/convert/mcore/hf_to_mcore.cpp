@@ -19,8 +19,6 @@
 namespace loom::checkpoint {
 namespace {
 
-constexpr double kMegatronVersion = 3.0;
-
 // One file: a tensor rank, a stage and an expert rank.
 struct Rank {
   int tensor = 0;
@@ -405,7 +403,7 @@ Converted convert(const HfToMcore& options, const CopyWatcher& watcher) {
   plan.writes_folder("--save-dir", options.save_dir);
   plan.check();
   plan.prepare();
-  McoreOutput output("--save-dir", options.save_dir);
+  McoreOutput output("--save-dir", options.save_dir, CheckpointId{1});
   TensorCopy copy(done.bytes, watcher);
   const io::PlainValue args = arguments(options, shape, model);
   for (std::size_t i = 0; i < ranks.size(); ++i) {

@@ -13,8 +13,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr CheckpointId kFirst{1};
-
 void make_directory(const fs::path& path) {
   std::error_code error;
   if (!fs::create_directory(path, error)) raise<Error>("{}: cannot create: {}", path.string(), error.message());
@@ -29,14 +27,14 @@ std::string mcore_rank_name(int tensor_rank, std::optional<int> stage, std::opti
   return name;
 }
 
-McoreOutput::McoreOutput(const std::string& flag, const fs::path& folder)
-    : folder_(folder), lock_(io::OutputLock::of_folder(flag, folder)) {
+McoreOutput::McoreOutput(const std::string& flag, const fs::path& folder, CheckpointId id)
+    : folder_(folder), id_(id), lock_(io::OutputLock::of_folder(flag, folder)) {
   std::error_code error;
-  for (const fs::path& path : {folder_.path_of(kFirst), folder_.tracker_path()}) {
+  for (const fs::path& path : {folder_.path_of(id_), folder_.tracker_path()}) {
     if (!fs::exists(fs::symlink_status(path, error))) continue;
     config_error("{}: {} is there already; give a folder without checkpoints", flag, path.string());
   }
-  const fs::path temporary = folder / temporary_name(kFirst.directory_name());
+  const fs::path temporary = folder / temporary_name(id_.directory_name());
   make_directory(temporary);
   temporary_ = temporary;
 }
@@ -60,11 +58,11 @@ void McoreOutput::write(const std::string& rank_name, const std::vector<io::Torc
 
 fs::path McoreOutput::commit() {
   flush_directory(temporary_);
-  rename_directory(temporary_, folder_.path_of(kFirst));
+  rename_directory(temporary_, folder_.path_of(id_));
   temporary_.clear();
   flush_directory(folder_.path());
-  write_text_durably(folder_.tracker_path(), kFirst.text());
-  return folder_.path_of(kFirst);
+  write_text_durably(folder_.tracker_path(), id_.text());
+  return folder_.path_of(id_);
 }
 
 }  // namespace loom::checkpoint
