@@ -32,6 +32,7 @@ void add_inputs(io::OutputPlan& plan, const train::TrainSections& a) {
   for (const auto& path : data::data_inputs(a.data)) plan.reads(a.data.mm_data ? "--mm-data" : "--data-path", path);
   if (a.model.model_config) plan.reads("--model-config", *a.model.model_config);
   if (a.model.init_from_hf_path) plan.reads("--init-from-hf-path", *a.model.init_from_hf_path);
+  if (a.model.mm_model) plan.reads("--mm-model", *a.model.mm_model);
   if (a.objective.ref_model) plan.reads("--ref-model", *a.objective.ref_model);
   if (a.objective.ref_logps_cache && is_there(*a.objective.ref_logps_cache))
     plan.reads("--ref-logps-cache", *a.objective.ref_logps_cache);

@@ -90,6 +90,56 @@ TEST_F(Shapes, GoOnFromACheckpoint) {
   for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(last[i].at("loss"), all[i + 3].at("loss")) << i;
 }
 
+// The same model as MindSpeed-MM's model.json describes it.
+constexpr const char* kModelJson = R"({
+  "model_id": "qwen2vl", "img_context_token_id": 261, "video_token_id": 262, "vision_start_token_id": 259,
+  "vision_end_token_id": 260,
+  "image_encoder": {
+    "vision_encoder": {"model_id": "qwen2vit", "num_layers": 2, "hidden_size": 32, "ffn_hidden_size": 128,
+      "num_attention_heads": 2, "patch_size": 14, "spatial_merge_size": 2, "temporal_patch_size": 2, "freeze": false},
+    "vision_projector": {"model_id": "lnmlp", "input_size": 32, "hidden_size": 64, "ffn_hidden_size": 128}},
+  "text_decoder": {"model_id": "qwen2lm", "num_layers": 2, "hidden_size": 64, "ffn_hidden_size": 128,
+    "num_attention_heads": 4, "num_query_groups": 2, "vocab_size": 264, "max_position_embeddings": 512,
+    "layernorm_epsilon": 1e-06, "rope_theta": 1000000.0, "mrope_section": [2, 3, 3],
+    "untie_embeddings_and_output_weights": false}})";
+
+TEST_F(Shapes, AreLearntByTheModelOfAModelJson) {
+  auto json = nlohmann::ordered_json::parse(kModelJson);
+  folder_.write("model.json", json.dump());
+  const auto with_file = [&](const char* file, const Words& words) {
+    Words changed = words;
+    const auto at = std::find(changed.begin(), changed.end(), "--model-config");
+    *at = "--mm-model";
+    *(at + 1) = file;
+    return changed;
+  };
+  const Words words = train("2", {"--metrics-path", "mm.jsonl", "--save", "mm"});
+  const Outcome trained = folder_.run(with_file("model.json", words));
+  ASSERT_EQ(trained.exit_code, 0) << trained.err;
+  const Outcome same = folder_.run(train("2", {"--metrics-path", "same.jsonl"}));
+  ASSERT_EQ(same.exit_code, 0) << same.err;
+  const auto mm = folder_.metrics("mm.jsonl"), usual = folder_.metrics("same.jsonl");
+  ASSERT_EQ(mm.size(), 2u);
+  for (std::size_t i = 0; i < 2; ++i) EXPECT_EQ(mm[i].at("loss"), usual[i].at("loss")) << i;
+
+  const auto trainable = [&](const char* file, const Words& more = {}) {
+    Words plan = with_file(file, train("2", more));
+    plan.front() = "plan";
+    plan.emplace_back("--json");
+    const Outcome planned = folder_.run(plan);
+    EXPECT_EQ(planned.exit_code, 0) << planned.err;
+    return nlohmann::json::parse(planned.out);
+  };
+  const auto whole = trainable("model.json");
+  json["image_encoder"]["vision_encoder"]["freeze"] = true;
+  json["image_encoder"]["vision_projector"]["freeze"] = true;
+  folder_.write("frozen.json", json.dump());
+  const Outcome frozen = folder_.run(with_file("frozen.json", train("2", {"--metrics-path", "frozen.jsonl"})));
+  ASSERT_EQ(frozen.exit_code, 0) << frozen.err;
+  const auto part = trainable("frozen.json");
+  std::cerr << whole.dump(1) << part.dump(1) << trained.out;
+}
+
 TEST_F(Shapes, AreRefusedWhereTheyDoNotFit) {
   const auto refusal = [&](const Words& words) {
     const Outcome outcome = folder_.run(words);
