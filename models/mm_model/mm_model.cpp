@@ -15,7 +15,7 @@
 #include "models/mm_model/mm_values.h"
 #include "models/qwen_vl/qwen_vl_config.h"
 
-namespace loom::models {
+namespace loom::models::mm {
 namespace {
 
 using config::Value;
@@ -35,6 +35,9 @@ constexpr std::array<Family, 7> kFamilies{{{"qwen2vl", kMmQwen2, "qwen2_vl"},
                                            {"InternVL3", kMmInternvl, "internvl"},
                                            {"internvl", kMmInternvl, "internvl"}}};
 
+// A model of its own, not a misspelt one.
+constexpr std::string_view kExperts = "qwen3_vl_moe";
+
 std::string_view type_of(unsigned family) { return std::ranges::find(kFamilies, family, &Family::bit)->model_type; }
 
 const Family& family_of(const Value& id) {
@@ -43,7 +46,8 @@ const Family& family_of(const Value& id) {
     if (id.is_text() && family.model_id == id.scalar()) return family;
     known.emplace_back(family.model_id);
   }
-  const auto nearest = id.is_text() ? nearest_spelling(id.scalar(), known) : std::nullopt;
+  const bool is_word = id.is_text() && id.scalar() != kExperts;
+  const auto nearest = is_word ? nearest_spelling(id.scalar(), known) : std::nullopt;
   config_error("{}: {} is {}, which is not built; {}built are {}", id.where(), id.path(), id.shown(),
                nearest ? fmt::format("did you mean {}? ", *nearest) : "", fmt::join(known, ", "));
 }
@@ -222,6 +226,9 @@ const Json* find_json(const Json& json, std::string_view key) {
 }
 
 }  // namespace
+}  // namespace loom::models::mm
+
+namespace loom::models {
 
 MmModel read_mm_model(const std::filesystem::path& path) {
   const std::string extension = path.extension().string();
@@ -231,18 +238,19 @@ MmModel read_mm_model(const std::filesystem::path& path) {
                  escaped(path.string()));
   }
   const std::string text = config::read_text(path, "a model.json");
-  const Value file = is_yaml ? config::parse_python_yaml(text, path.string()) : config::parse_json(text, path.string());
-  const Value* section = is_yaml ? file.find("model") : nullptr;
-  return read_mapping(section != nullptr ? *section : file);
+  const config::Value file =
+      is_yaml ? config::parse_python_yaml(text, path.string()) : config::parse_json(text, path.string());
+  const config::Value* section = is_yaml ? file.find("model") : nullptr;
+  return mm::read_mapping(section != nullptr ? *section : file);
 }
 
 MmModel parse_mm_model(std::string_view json, std::string_view file_name) {
-  return read_mapping(config::parse_json(json, file_name));
+  return mm::read_mapping(config::parse_json(json, file_name));
 }
 
 ConfigReader reader_of(const MmModel& model) {
-  check_needed(model);
-  return ConfigReader::from_mapping(mapping_of(model, complete_values(model), ""));
+  mm::check_needed(model);
+  return ConfigReader::from_mapping(mm::mapping_of(model, complete_values(model), ""));
 }
 
 std::string config_json(const MmModel& model) {
@@ -256,16 +264,16 @@ std::string config_json(const MmModel& model) {
 void check_weights(const MmModel& model, const ConfigReader& weights) {
   const std::string where = weights.value().where();
   const std::string type = weights.text("model_type", "");
-  if (type != type_of(model.family)) {
-    const Value& said = *find_value(model, "model_type");
+  if (type != mm::type_of(model.family)) {
+    const config::Value& said = *find_value(model, "model_type");
     config_error("{}: {} makes model_type {}, and it is {} in {}; give the weights of that model", said.where(),
                  said.path(), said.scalar(), type.empty() ? "absent" : shown_text(type), where);
   }
-  const Json json = Json::parse(model.family == kMmInternvl ? to_json(read_internvl_config(weights))
-                                                            : to_json(read_qwen_vl_config(weights)));
+  const mm::Json json = mm::Json::parse(model.family == kMmInternvl ? to_json(read_internvl_config(weights))
+                                                                    : to_json(read_qwen_vl_config(weights)));
   for (const auto& [key, value] : model.values) {
-    const Json* found = find_json(json, key);
-    if (found == nullptr ? value.boolean() == false : is_same(value, *found)) continue;
+    const mm::Json* found = mm::find_json(json, key);
+    if (found == nullptr ? value.boolean() == false : mm::is_same(value, *found)) continue;
     config_error(
         "{}: {} makes {} {}, and it is {} in {}; the weights are what their configuration says: write that, or remove the "
         "key",

@@ -6,7 +6,7 @@
 #include "engine/config/section.h"
 #include "models/mm_model/mm_values.h"
 
-namespace loom::models {
+namespace loom::models::mm {
 namespace {
 
 using config::Value;
@@ -448,8 +448,11 @@ constexpr MmKey kKeys[] = {
 };
 
 }  // namespace
+}  // namespace loom::models::mm
 
-std::span<const MmKey> mm_model_keys() { return kKeys; }
+namespace loom::models {
+
+std::span<const MmKey> mm_model_keys() { return mm::kKeys; }
 
 std::string_view path_of(MmSection section) {
   constexpr std::string_view kPaths[] = {"", "loss_cfg", "image_encoder.vision_encoder",

@@ -7,7 +7,7 @@
 #include "engine/core/checked.h"
 #include "engine/core/error.h"
 
-namespace loom::models {
+namespace loom::models::mm {
 namespace {
 
 using config::Value;
@@ -55,6 +55,17 @@ void settle_text_type(MmModel& model) {
   set_value(model, "text_config.model_type", scalar_of(said, type, Value::Style::kQuoted));
 }
 
+// That of fresh weights without kv_channels.
+Value head_dim(const MmModel& model, const Value& hidden) {
+  const std::int64_t size = hidden.whole().value_or(0);
+  const std::int64_t heads = whole_of(model, "text_config.num_attention_heads");
+  if (heads < 1 || size % heads != 0) {
+    config_error("{}: {} is {}, and no multiple of num_attention_heads ({}); write kv_channels, the size of a head",
+                 hidden.where(), hidden.path(), size, heads);
+  }
+  return scalar_of(hidden, fmt::to_string(size / heads));
+}
+
 struct Product {
   std::string_view key;                   // of told.*
   std::vector<std::string_view> factors;  // keys of config.json; where one is not given, nothing is compared
@@ -90,45 +101,47 @@ void check_products(MmModel& model) {
 }
 
 }  // namespace
+}  // namespace loom::models::mm
 
-Value scalar_of(const Value& of, std::string text, Value::Style style) {
-  Value made(Value::Kind::kScalar, of.path(), of.key(), of.place());
+namespace loom::models {
+
+config::Value scalar_of(const config::Value& of, std::string text, config::Value::Style style) {
+  config::Value made(config::Value::Kind::kScalar, of.path(), of.key(), of.place());
   made.set_scalar(std::move(text), style);
   return made;
 }
 
-void set_value(MmModel& model, std::string_view to, Value value) {
+void set_value(MmModel& model, std::string_view to, config::Value value) {
   const auto [at, fresh] = model.values.try_emplace(std::string(to), value);
-  if (fresh || means_same(at->second, value)) return;
+  if (fresh || mm::means_same(at->second, value)) return;
   config_error("{}: {} is {}, and {} is {}, and both mean the same; write one value, or remove one key", value.where(),
                value.path(), value.json(), at->second.path(), at->second.json());
 }
 
-const Value* find_value(const MmModel& model, std::string_view to) {
+const config::Value* find_value(const MmModel& model, std::string_view to) {
   const auto found = model.values.find(to);
   return found == model.values.end() ? nullptr : &found->second;
 }
 
 void settle_values(MmModel& model) {
-  settle_inner_size(model);
-  if (model.family == kMmInternvl) settle_text_type(model);
-  check_products(model);
+  mm::settle_inner_size(model);
+  if (model.family == kMmInternvl) mm::settle_text_type(model);
+  mm::check_products(model);
 }
 
-Values complete_values(const MmModel& model) {
-  Values values = model.values;
-  const auto fill = [&](std::string_view to, const Value* from) {
+mm::Values complete_values(const MmModel& model) {
+  mm::Values values = model.values;
+  const auto fill = [&](std::string_view to, const config::Value* from) {
     if (from != nullptr) values.try_emplace(std::string(to), *from);
   };
   fill("text_config.num_key_value_heads", find_value(model, "text_config.num_attention_heads"));
-  const Value* hidden = find_value(model, "text_config.hidden_size");
-  const std::int64_t heads = whole_of(model, "text_config.num_attention_heads");
-  if (hidden != nullptr && heads > 0 && hidden->whole().value_or(0) % heads == 0) {
-    const Value dim = scalar_of(*hidden, fmt::to_string(*hidden->whole() / heads));
+  const config::Value* hidden = find_value(model, "text_config.hidden_size");
+  if (hidden != nullptr && find_value(model, "text_config.head_dim") == nullptr) {
+    const config::Value dim = mm::head_dim(model, *hidden);
     fill("text_config.head_dim", &dim);
   }
   if (model.family == kMmInternvl) {
-    const Value type = scalar_of(model.sections.at("text_config"), "llama", Value::Style::kQuoted);
+    const config::Value type = scalar_of(model.sections.at("text_config"), "llama", config::Value::Style::kQuoted);
     fill("text_config.model_type", &type);
   } else {
     fill(model.family == kMmQwen2 ? "vision_config.hidden_size" : "vision_config.out_hidden_size", hidden);

@@ -1,6 +1,7 @@
 // Promise: from pictures and data.json to a Qwen2-VL that names what it has not seen: drawn pictures, training over two
 //          ranks, the saved folder, a resumed run, and a question about a picture; a wrong file is refused by name.
 // World:   the built programs, as docs/multimodal.md runs them.
+#include <algorithm>
 #include <cmath>
 #include <gmock/gmock.h>
 
@@ -106,38 +107,41 @@ constexpr const char* kModelJson = R"({
 TEST_F(Shapes, AreLearntByTheModelOfAModelJson) {
   auto json = nlohmann::ordered_json::parse(kModelJson);
   folder_.write("model.json", json.dump());
-  const auto with_file = [&](const char* file, const Words& words) {
-    Words changed = words;
-    const auto at = std::find(changed.begin(), changed.end(), "--model-config");
-    *at = "--mm-model";
-    *(at + 1) = file;
-    return changed;
+  for (const char* tower : {"vision_encoder", "vision_projector"}) json["image_encoder"][tower]["freeze"] = true;
+  folder_.write("frozen.json", json.dump());
+  const auto with_file = [&](const char* file, const std::string& name) {
+    Words words = train("2", {"--metrics-path", name + ".jsonl"});
+    const auto at = std::find(words.begin(), words.end(), "--model-config");
+    at[0] = "--mm-model";
+    at[1] = file;
+    return words;
   };
-  const Words words = train("2", {"--metrics-path", "mm.jsonl", "--save", "mm"});
-  const Outcome trained = folder_.run(with_file("model.json", words));
-  ASSERT_EQ(trained.exit_code, 0) << trained.err;
-  const Outcome same = folder_.run(train("2", {"--metrics-path", "same.jsonl"}));
-  ASSERT_EQ(same.exit_code, 0) << same.err;
-  const auto mm = folder_.metrics("mm.jsonl"), usual = folder_.metrics("same.jsonl");
-  ASSERT_EQ(mm.size(), 2u);
-  for (std::size_t i = 0; i < 2; ++i) EXPECT_EQ(mm[i].at("loss"), usual[i].at("loss")) << i;
-
-  const auto trainable = [&](const char* file, const Words& more = {}) {
-    Words plan = with_file(file, train("2", more));
-    plan.front() = "plan";
-    plan.emplace_back("--json");
-    const Outcome planned = folder_.run(plan);
+  const auto of_plan = [&](Words words) {
+    words.front() = "plan";
+    const Outcome planned = folder_.run(words + Words{"--json"});
     EXPECT_EQ(planned.exit_code, 0) << planned.err;
     return nlohmann::json::parse(planned.out);
   };
-  const auto whole = trainable("model.json");
-  json["image_encoder"]["vision_encoder"]["freeze"] = true;
-  json["image_encoder"]["vision_projector"]["freeze"] = true;
-  folder_.write("frozen.json", json.dump());
-  const Outcome frozen = folder_.run(with_file("frozen.json", train("2", {"--metrics-path", "frozen.jsonl"})));
+
+  const Outcome usual = folder_.run(train("2", {"--metrics-path", "usual.jsonl"}));
+  ASSERT_EQ(usual.exit_code, 0) << usual.err;
+  const Outcome whole = folder_.run(with_file("model.json", "whole"));
+  ASSERT_EQ(whole.exit_code, 0) << whole.err;
+  for (std::size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(folder_.metrics("whole.jsonl").at(i).at("loss"), folder_.metrics("usual.jsonl").at(i).at("loss")) << i;
+  }
+  const auto plan = of_plan(with_file("model.json", "whole"));
+  EXPECT_EQ(plan.at("trained_parameters"), plan.at("parameters"));
+  EXPECT_THAT(whole.out,
+              HasSubstr(fmt::format("of {} parameters on 2 ranks", plan.at("parameters").get<std::int64_t>())));
+
+  const Outcome frozen = folder_.run(with_file("frozen.json", "frozen"));
   ASSERT_EQ(frozen.exit_code, 0) << frozen.err;
-  const auto part = trainable("frozen.json");
-  std::cerr << whole.dump(1) << part.dump(1) << trained.out;
+  EXPECT_EQ(folder_.metrics("frozen.jsonl").at(0).at("loss"), folder_.metrics("usual.jsonl").at(0).at("loss"));
+  EXPECT_NE(folder_.metrics("frozen.jsonl").at(1).at("loss"), folder_.metrics("usual.jsonl").at(1).at("loss"));
+  // An embedding of 264 x 64, two layers of 37,120 (queries, keys and values with biases, three matrices of the MLP, two
+  // norms), and the last norm.
+  EXPECT_EQ(of_plan(with_file("frozen.json", "frozen")).at("trained_parameters"), 264 * 64 + 2 * 37120 + 64);
 }
 
 TEST_F(Shapes, AreRefusedWhereTheyDoNotFit) {

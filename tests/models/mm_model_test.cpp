@@ -216,13 +216,14 @@ TEST(MmModel, RefusesKeysByTheirPath) {
   EXPECT_EQ(refusal(qwen2(), R"({"model_id": "qwen3_vl_moe"})"),
             "model.json: model_id is \"qwen3_vl_moe\", which is not built; built are qwen2vl, qwen2_5vl, qwen3_vl, "
             "InternVL, InternVL2.5, InternVL3, internvl");
+  EXPECT_THAT(refusal(qwen2(), R"({"model_id": "qwen2_vl"})"), HasSubstr("not built; did you mean qwen2vl? built are"));
   EXPECT_EQ(refusal(qwen2(), R"({"text_decoder": {"num_layer": 2}})"),
             "model.json: unknown key 'text_decoder.num_layer'; did you mean num_layers?");
   EXPECT_EQ(refusal(qwen2(), R"({"image_encoder": {"vision_encoder": {"window_attn_size": 112}}})"),
             "model.json: image_encoder.vision_encoder.window_attn_size is a key of Qwen2.5-VL, and model_id makes "
             "Qwen2-VL; remove it");
   EXPECT_EQ(refusal(qwen2(), R"({"image_encoder": {"encoder": {}}})"),
-            "model.json: unknown key 'image_encoder.encoder'; did you mean vision_encoder?");
+            "model.json: unknown key 'image_encoder.encoder'; the keys here are vision_encoder, vision_projector");
   EXPECT_EQ(refusal(qwen2(), R"({"text_decoder": 3})"), "model.json: text_decoder is 3; use a mapping of keys");
   EXPECT_EQ(refusal(qwen2(), R"({"text_decoder": {"num_layers": 0}})"),
             "model.json: text_decoder.num_layers is 0; use a whole number from 1 to 2147483647");
@@ -246,6 +247,10 @@ TEST(MmModel, RefusesKeysByTheirPath) {
 }
 
 TEST(MmModel, NamesTheSizesThatFreshWeightsNeed) {
+  EXPECT_EQ(
+      refusal(qwen2(), R"({"text_decoder": {"num_attention_heads": 5}})"),
+      "model.json: text_decoder.hidden_size is 64, and no multiple of num_attention_heads (5); write kv_channels, "
+      "the size of a head");
   EXPECT_EQ(refusal(qwen2(), R"({"text_decoder": {"vocab_size": null}})"),
             "model.json: text_decoder.vocab_size is not given, and fresh weights need it; write it, or give weights by "
             "--init-from-hf-path");
