@@ -14,6 +14,7 @@
 #include "models/hub/model_hub.h"
 #include "models/hub/model_source.h"
 #include "models/mixin/fsdp2_mixin.h"
+#include "models/mixin/multimodal_module.h"
 
 namespace loom::cli {
 namespace {
@@ -24,10 +25,19 @@ using objective::Head;
 
 const objective::StageRow& stage_of(const train::TrainSections& job) { return objective::row_of(job.objective.stage); }
 
+// Those of --mm-model, whose models have them.
+void freeze_towers(nn::Module& model, const std::vector<std::string>& names) {
+  if (names.empty()) return;
+  auto* const multimodal = dynamic_cast<models::MultiModalModule*>(&model);
+  require(multimodal != nullptr, "{} has no towers to freeze", model.type_name());
+  for (const std::string& name : names) multimodal->freeze_tower(name);
+}
+
 std::shared_ptr<nn::Module> build_model(const models::ModelOptions& model_options, Head head) {
   const models::ConfigReader config = models::configuration_of(model_options);
   auto model = models::ModelHub::global().build(config);
   models::freeze(*model, config);
+  freeze_towers(*model, model_options.frozen_towers);
   if (config.strict()) config.refuse_unread();
   return head == Head::kScores ? models::make_reward_model(model) : model;
 }

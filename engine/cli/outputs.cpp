@@ -34,6 +34,7 @@ void add_inputs(io::OutputPlan& plan, const train::TrainSections& a) {
   if (a.model.model_graph) plan.reads("--model-graph", *a.model.model_graph);
   if (a.model.model_weights) plan.reads("--model-weights", *a.model.model_weights);
   if (a.model.init_from_hf_path) plan.reads("--init-from-hf-path", *a.model.init_from_hf_path);
+  if (a.model.mm_model) plan.reads("--mm-model", *a.model.mm_model);
   if (a.objective.ref_model) plan.reads("--ref-model", *a.objective.ref_model);
   if (a.objective.ref_logps_cache && is_there(*a.objective.ref_logps_cache))
     plan.reads("--ref-logps-cache", *a.objective.ref_logps_cache);

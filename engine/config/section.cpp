@@ -64,8 +64,8 @@ bool Section::has(std::string_view key) const { return find(key) != nullptr; }
 
 void Section::reject_value(std::string_view key, std::string_view message) const {
   const Value* value = mapping_.find(key);
-  config_error("{}: {} is {}; {}", where(key), dotted(key), value == nullptr ? "absent" : shown_text(value->json()),
-               message);
+  if (value == nullptr) config_error("{}: {} is absent; {}", where(key), dotted(key), message);
+  config_error("{}: {} is {}; {}", where(key), value->path(), shown_text(value->json()), message);
 }
 
 void Section::reject_missing(std::string_view key) const {

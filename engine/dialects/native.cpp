@@ -108,8 +108,8 @@ const Row kRows[] = {
     derived("model.*", "null", ""),
 
     // --- data
-    derived("data.dataset_param.dataset_type", "huggingface", "").needed(),
-    listed("data.dataset_param.attr"),
+    derived("data.dataset_param.dataset_type", "huggingface", "--mm-data").needed().note("multimodal"),
+    derived("data.dataset_param.attr", "null", "--mm-data").note("where it names images or videos"),
     flag("data.dataset_param.basic_parameters.cutoff_len", "1024", "--seq-length"),
     derived("data.dataset_param.basic_parameters.stage", "sft", "--stage").written([](const Resolved& r) -> Said {
       return stage_text(r, {{"sft", "sft"}, {"orm", "rm"}}, "pretrain");
@@ -119,7 +119,10 @@ const Row kRows[] = {
     derived("data.dataset_param.basic_parameters.dataset", "null", "--data-path")
         .written([](const Resolved& r) -> Said { return data_text(r); }),
     unused("data.dataset_param.basic_parameters.*"),
-    flag("data.dataset_param.preprocess_parameters.model_name_or_path", "null", "--tokenizer-name-or-path"),
+    derived("data.dataset_param.preprocess_parameters.model_name_or_path", "null", "--tokenizer-name-or-path")
+        .written([](const Resolved& r) -> Said {
+          return r.job.data.tokenizer_name_or_path ? Said(value_of(r, "--tokenizer-name-or-path")) : std::nullopt;
+        }),
     listed("data.dataset_param.preprocess_parameters.*"),
     listed("data.dataset_param.*"),
     listed("data.val_dataset_param"),
@@ -549,8 +552,46 @@ void derive_profile(Reading& r) {
   for (const auto& [flag, key] : kFlags) r.set_flag_from(flag, key);
 }
 
+// The key that says that samples have pictures; empty: they have none.
+std::string_view key_of_pictures(Reading& r) {
+  constexpr std::string_view kKeys[] = {"data.dataset_param.attr.images", "data.dataset_param.attr.videos"};
+  constexpr std::string_view kType = "data.dataset_param.dataset_type";
+  if (r.text(kType) == "multimodal") return kType;
+  for (const std::string_view key : kKeys) {
+    if (r.is_given(key)) return key;
+  }
+  return {};
+}
+
+// A value that the command line set, which the reader of the data does not see; null: there is none.
+const config::Value* overridden_in(const config::Value& value, std::string_view file) {
+  if (!value.is_mapping()) return value.place().value.file == file ? nullptr : &value;
+  for (const config::Value& member : value.items()) {
+    if (const config::Value* found = overridden_in(member, file)) return found;
+  }
+  return nullptr;
+}
+
+// The file is the data's description too, whose own reader says what has no effect there.
+void derive_pictures(Reading& r, std::string_view key) {
+  const std::string file = r.to().file;
+  if (const config::Value* value = overridden_in(*r.given("data"), file)) {
+    return r.refuse(value->path(), "the data of pictures is read from the file alone; write it there");
+  }
+  const auto is_of_data = [](const std::string& path) { return path.starts_with("data."); };
+  std::erase_if(r.to().without_effect, is_of_data);
+  std::erase_if(r.to().listed, is_of_data);
+  r.set_flag("--mm-data", {file}, key);
+}
+
 void derive_data(Reading& r) {
+  const std::string_view pictures = key_of_pictures(r);
+  const bool has_text = r.context().flag("--data-path").has_value();
+  if (!has_text && !pictures.empty()) return derive_pictures(r, pictures);
+  if (r.context().flag("--mm-data")) return;
   if (r.text("data.dataset_param.dataset_type") != "huggingface") r.list("data.dataset_param");
+  if (r.is_given("data.dataset_param.attr")) r.list("data.dataset_param.attr");
+  r.set_flag_from("--tokenizer-name-or-path", "data.dataset_param.preprocess_parameters.model_name_or_path");
   const std::string stage = r.text("data.dataset_param.basic_parameters.stage");
   constexpr std::string_view kStage = "data.dataset_param.basic_parameters.stage";
   if (stage == "sft") r.set_flag("--stage", {"sft"}, kStage);

@@ -41,8 +41,6 @@ void add_foreign_keys(std::vector<Key>& table) {
       refused("--fp8-param-gather", Kind::kToggle,
               "gathers in FP8, which is planned and not computed; give it to plan, or remove it")
           .not_in_plan(),
-      refused("--mm-model", Kind::kText, "is not a flag here; write --model-config FILE, or --init-from-hf-path DIR"),
-      refused("--mm-tool", Kind::kText, "is not a flag here; the flags of --profile are its profiler; remove it"),
       refused("--rampup-batch-size", Kind::kText, "is not built; write one --global-batch-size"),
       only(
           "--tokenizer-type", "PretrainedFromHF|HuggingFaceTokenizer|NullTokenizer",

@@ -98,6 +98,11 @@ void add_log_keys(std::vector<Key>& table) {
               "Also show virtual time on this device: a profile's file, or a name in configs/devices")
               .not_in_plan()
               .of_this_rank(),
+          text<&Job::profile, &Profile::mm_tool>("--mm-tool", "FILE",
+                                                 "MindSpeed-MM's tools.json, whose profile stands for these flags")
+              .without_help_in_plan()
+              .of_this_rank()
+              .not_in_users_programs(),
       },
       table);
 }

@@ -30,6 +30,11 @@ void add_model_keys(std::vector<Key>& table) {
               .not_in_train()
               .not_in_users_programs()
               .by_content(),
+          text<&Job::model, &Model::mm_model>(
+              "--mm-model", "FILE",
+              "MindSpeed-MM's model.json: a model with fresh weights, or what --init-from-hf-path must have")
+              .by_content()
+              .not_in_users_programs(),
           toggle<&Job::model, &Model::untie_embeddings_and_output_weights>(
               "--untie-embeddings-and-output-weights",
               "Separate the output layer from the embedding it is tied to; both start with the same weights"),

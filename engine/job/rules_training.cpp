@@ -31,6 +31,9 @@ bool is_constant_decay(const Job& job) {
 
 void add_model_rules(std::vector<Rule>& table) {
   const std::vector<Rule> rows{
+      {{"--mm-model"},
+       [](const Job& job) { return job.model.model_config.has_value(); },
+       "--model-config is {--model-config}, and --mm-model {value}: both describe the model; remove one of them"},
       {{"--downcast-to-bf16"},
        [](const Job& job) { return !job.model.init_from_hf_path; },
        "{flag} rounds loaded weights, but none are loaded; add --init-from-hf-path DIR or remove it"},

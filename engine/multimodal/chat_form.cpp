@@ -29,6 +29,13 @@ constexpr ChatForm qwen3() {
   return form;
 }
 
+// Qwen3's without thoughts: the same turns.
+constexpr ChatForm qwen3_nothink() {
+  ChatForm form = qwen3();
+  form.name = "qwen3_vl_nothink";
+  return form;
+}
+
 constexpr ChatForm qwen2_5() {
   ChatForm form = kQwen2;
   form.name = "qwen2_5_vl";
@@ -50,7 +57,7 @@ constexpr ChatForm kInternvl{.name = "internvl2_5",
                              .picture_end = "</img>",
                              .is_internvl = true};
 
-constexpr std::array<ChatForm, 4> kForms{kQwen2, qwen2_5(), qwen3(), kInternvl};
+constexpr std::array<ChatForm, 5> kForms{kQwen2, qwen2_5(), qwen3(), qwen3_nothink(), kInternvl};
 
 // White space beyond ASCII, as UTF-8.
 constexpr std::array<std::string_view, 19> kWideSpaces{

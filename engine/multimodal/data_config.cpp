@@ -104,6 +104,12 @@ void check_text(const Value& basic, const DataConfig& config) {
   if (text.dataset.empty()) {
     config_error("{}: {} has no dataset; name its files, separated by commas", config.where, basic.path());
   }
+  if (!text.enable_thinking && text.template_name != "qwen3_vl_nothink") {
+    config_error(
+        "{}: {}.enable_thinking is false: it has an effect on templates that reason, which are not built; write true, or "
+        "template: qwen3_vl_nothink",
+        config.where, basic.path());
+  }
   if (text.mask_history && text.train_on_prompt) {
     basic.refuse("train_on_prompt or mask_history, not both: one learns questions, the other the last answer alone");
   }

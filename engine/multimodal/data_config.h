@@ -36,6 +36,7 @@ struct TextOptions {
   std::filesystem::path dataset_dir = "data";
   std::int64_t cutoff_len = 1024;
   bool cutoff_is_given = false;
+  bool enable_thinking = true;  // false: of a template without thoughts
   bool train_on_prompt = false;
   bool mask_history = false;
   std::optional<std::int64_t> max_samples = {};

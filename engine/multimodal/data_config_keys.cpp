@@ -86,8 +86,8 @@ constexpr DataKey name_of_attr(std::string_view name, std::string_view about) {
 }
 
 bool is_false(const Value& value, DataConfig&) { return !read_bool(value); }
-bool is_true(const Value& value, DataConfig&) { return read_bool(value); }
 bool never(const Value&, DataConfig&) { return false; }
+bool is_eight(const Value& value, DataConfig&) { return read_whole<1>(value) == 8; }
 
 template <const char* const* kWords>
 bool is_word(const Value& value, DataConfig&) {
@@ -103,7 +103,7 @@ constexpr const char* kSampler[] = {"sampler", nullptr};
 constexpr const char* kRandomBatch[] = {"BaseRandomBatchSampler", nullptr};
 constexpr const char* kHub[] = {"hf", nullptr};
 constexpr const char* kAutoTokenizer[] = {"AutoTokenizer", nullptr};
-constexpr const char* kCollators[] = {"qwen2vl", "internvl", nullptr};
+constexpr const char* kCollators[] = {"qwen2vl", "qwen3vl", "internvl", nullptr};
 
 bool read_batch_size(const Value& value, DataConfig& config) {
   config.loader.batch_size = read_whole<1>(value);
@@ -230,7 +230,7 @@ constexpr auto kOptions = &DataConfig::loader;
 constexpr DataKey kKeys[] = {
     // huggingface
     applied<kText, &Text::template_name, read_text>(kHuggingFaceBasic, "template",
-                                                    "qwen2vl (also of Qwen2.5-VL) or qwen3_vl"),
+                                                    "qwen2vl (also of Qwen2.5-VL), qwen3_vl or qwen3_vl_nothink"),
     applied<kText, &Text::chat_template, read_text>(
         kHuggingFaceBasic, "chat_template",
         "path of a Jinja template; wins over template; without both, the model's own"),
@@ -245,8 +245,8 @@ constexpr DataKey kKeys[] = {
     applied<kText, &Text::val_max_samples, read_whole<1>>(kHuggingFaceBasic, "val_max_samples", "their first rows"),
     applied<kText, &Text::val_rate, read_share>(kHuggingFaceBasic, "val_rate",
                                                 "share kept for evaluation; val_dataset wins"),
-    one_value(kHuggingFaceBasic, "enable_thinking",
-              "has an effect on templates that reason, which are not built; write true", is_true),
+    applied<kText, &Text::enable_thinking, read_bool>(kHuggingFaceBasic, "enable_thinking",
+                                                      "false needs template qwen3_vl_nothink"),
     one_value(kHuggingFaceBasic, "streaming",
               "needs no size of the data, which the order of samples is made of; write false", is_false),
     one_value(kHuggingFaceBasic, "packing", "packing of samples with pictures is not built; write false", is_false),
@@ -369,17 +369,19 @@ constexpr DataKey kKeys[] = {
     no_effect(kLoader, "seed", "the sampler's order depends on the epoch alone"),
     no_effect(kLoader, "pin_memory", "batches are in host memory"),
     no_effect(kLoader, "num_workers", "the ranks' threads read samples"),
+    no_effect(kLoader, "enable_preload", "the ranks' threads read samples"),
     no_effect(kLoader, "prefetch_factor", "the ranks' threads read samples"),
     no_effect(kLoader, "persistent_workers", "the ranks' threads read samples"),
     no_effect(kLoader, "priority_mode", "is of group_data"),
     no_effect(kLoader, "world_size", "the launcher's number of ranks counts"),
 
-    one_value(kCollate, "model_name", "is a collator that is not built; write qwen2vl or internvl",
+    one_value(kCollate, "model_name", "is a collator that is not built; write qwen2vl, qwen3vl or internvl",
               is_word<kCollators>),
-    one_value(kCollate, "collator_id", "is a collator that is not built; write qwen2vl or internvl",
+    one_value(kCollate, "collator_id", "is a collator that is not built; write qwen2vl, qwen3vl or internvl",
               is_word<kCollators>),
     applied<kOptions, &Loader::ignore_pad_token_for_loss, read_bool>(kCollate, "ignore_pad_token_for_loss",
                                                                      "false: padding is learnt"),
+    one_value(kCollate, "pad_to_multiple_of", "rows are padded to a multiple of 8; write that", is_eight),
     {kCollate, "pad_id", KeyEffect::kApplied, "the id of padding; the tokenizer's if it is not given", read_pad_id},
 };
 

@@ -24,8 +24,10 @@ struct ProfileOptions {
   bool with_memory = false;    // as in level 2
   bool record_shapes = false;  // as in level 2
   std::filesystem::path save_path = "./profile_dir";
-  std::vector<int> ranks{0};          // collected
-  std::optional<std::string> device;  // a device profile: virtual time beside the wall clock's
+  std::vector<int> ranks{0};                     // collected
+  bool all_ranks = false;                        // by mm_tool: settled into `ranks`
+  std::optional<std::string> device;             // a device profile: virtual time beside the wall clock's
+  std::optional<std::filesystem::path> mm_tool;  // MindSpeed-MM's tools.json, which sets the members above
 };
 
 // --report, --memory-snapshot and --print-schedule.

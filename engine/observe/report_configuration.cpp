@@ -39,6 +39,7 @@ ordered_json configuration_json(const models::ModelOptions& model_options, const
                                     {"--init-from-hf-path", model_options.init_from_hf_path}}) {
     if (given) files.emplace_back(name, configuration_file(*given));
   }
+  if (model_options.mm_model) files.emplace_back("--mm-model", *model_options.mm_model);
   files.insert(files.end(), more.begin(), more.end());
   ordered_json json;
   json["command"] = options.command_line;

@@ -37,8 +37,12 @@ nlohmann::ordered_json json_of(const config::Value& value) {
 
 }  // namespace
 
+ConfigReader ConfigReader::from_mapping(config::Value mapping) {
+  return ConfigReader(Section(std::move(mapping), config::UnknownKeys::kMayBe));
+}
+
 ConfigReader ConfigReader::from_json(std::string_view text, std::string_view file_name) {
-  return ConfigReader(Section(config::parse_json(text, file_name), config::UnknownKeys::kMayBe));
+  return from_mapping(config::parse_json(text, file_name));
 }
 
 ConfigReader ConfigReader::from_yaml(std::string_view text, std::string_view file_name) {

@@ -21,6 +21,9 @@ class ConfigReader : public config::Section {
   static ConfigReader from_json(std::string_view text, std::string_view file_name);
   static ConfigReader from_yaml(std::string_view text, std::string_view file_name);
 
+  // A mapping of keys that may have more than are read.
+  static ConfigReader from_mapping(config::Value mapping);
+
   // A folder's config.json, a .json file, or a .yaml/.yml file.
   static ConfigReader load(const std::filesystem::path& path);
 

@@ -10,7 +10,9 @@ bool has_configuration(const ModelOptions& options) { return options.made_config
 
 ConfigReader configuration_of(const ModelOptions& options) {
   const auto path = model_path(options);
-  return path ? ConfigReader::load(*path) : ConfigReader::from_json(options.made_config.value(), "the model's flags");
+  if (path) return ConfigReader::load(*path);
+  return ConfigReader::from_json(options.made_config.value(),
+                                 options.mm_model ? options.mm_model->string() : "the model's flags");
 }
 
 }  // namespace loom::models

@@ -1049,7 +1049,7 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{with_model_and_data({"--rotary-percent", "0.1"}),
             "--rotary-percent is 0.1; rotary positions of a part of each head are not built; write 1"},
         Bad{with_model_and_data({"--mm-model", "m.json"}),
-            "--mm-model is not a flag here; write --model-config FILE, or --init-from-hf-path DIR"},
+            "--model-config is m.yaml, and --mm-model m.json: both describe the model; remove one of them"},
         Bad{with_model_and_data({"--skip-train", "--save", "out"}),
             "--save is given, but with --skip-train no step is taken; remove one of them"},
         Bad{with_model_and_data({"--skip-train", "--eval-iters", "0"}),

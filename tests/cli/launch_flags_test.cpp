@@ -171,11 +171,11 @@ TEST_F(LaunchFlags, AMindSpeedScriptTrainsAndNamesWhatChangesNothing) {
 
 TEST_F(LaunchFlags, AllThatAreNotTakenAreNamedInOneRun) {
   const Outcome outcome =
-      folder.run(kFourSteps + Words{"--mm-model", "m.json", "--lrr", "1", "--tokenizer-type", "GPT2BPETokenizer"});
+      folder.run(kFourSteps + Words{"--wandb-project", "p", "--lrr", "1", "--tokenizer-type", "GPT2BPETokenizer"});
   EXPECT_EQ(
       outcome.err,
       "shardloom: 3 flags are not taken:\n  unknown flag --lrr; did you mean --lr?\n"
-      "  --mm-model is not a flag here; write --model-config FILE, or --init-from-hf-path DIR\n"
+      "  --wandb-project names a project of Weights & Biases, which is not built; write --tensorboard-dir DIR\n"
       "  --tokenizer-type is GPT2BPETokenizer; only tokenizers of Hugging Face's are read; write PretrainedFromHF, and "
       "--tokenizer-name-or-path DIR with a tokenizer.json\n");
   EXPECT_EQ(outcome.exit_code, 2);
@@ -184,12 +184,12 @@ TEST_F(LaunchFlags, AllThatAreNotTakenAreNamedInOneRun) {
 // What is refused by its name, by its value and by what stands beside it.
 TEST_F(LaunchFlags, ThatAreWrongEachInItsOwnWayAreNamedInOneRun) {
   const Outcome outcome = folder.run(kTrain + Words{"--model-config", "model.yaml", "--ckpt-format", "torch", "--bf16",
-                                                    "--mm-tool", "t.json", "--muon-momentum", "0.9"});
+                                                    "--wandb-project", "p", "--muon-momentum", "0.9"});
   EXPECT_EQ(
       outcome.err,
       "shardloom: the command line has 4 mistakes:\n"
       "  --ckpt-format is torch; use torch_dcp, hf, torch_dist\n"
-      "  --mm-tool is not a flag here; the flags of --profile are its profiler; remove it\n"
+      "  --wandb-project names a project of Weights & Biases, which is not built; write --tensorboard-dir DIR\n"
       "  --muon-momentum is of --optimizer muon, which is not given; add it, or remove the flag\n"
       "  --bf16 is given without --use-torch-fsdp2, and parameters are fp32 here; add --use-torch-fsdp2 and a file "
       "with param_dtype: bf16, or remove it\n");

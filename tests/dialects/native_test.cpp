@@ -8,6 +8,7 @@ namespace loom::dialects {
 namespace {
 
 using ::testing::Contains;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
@@ -268,6 +269,55 @@ TEST(Native, ExpertsAreShared) {
       "none");
   EXPECT_THAT(read(plan + "  expert_fully_shard_parallel_size: 3\ntools: {}\n", {.world = 8}).refused,
               Contains(HasSubstr("4 ranks have the same experts; write 4 to shard them over all of these, or 1")));
+}
+
+// --- Data with pictures
+
+constexpr const char* kPictures = R"(data:
+  dataset_param:
+    dataset_type: huggingface
+    attr: {images: images, messages: messages, role_tag: role, videos: null}
+    basic_parameters: {template: qwen3_vl_nothink, dataset: a.json, cutoff_len: 512}
+    preprocess_parameters: {model_name_or_path: folder, image_max_pixels: 12544}
+  dataloader_param: {dataloader_mode: sampler, sampler_type: BaseRandomBatchSampler, shuffle: true, drop_last: true,
+    pin_memory: true, collate_param: {model_name: qwen3vl}}
+)";
+
+TEST(Native, ReadsPicturesFromItsOwnSection) {
+  const Translation file = read(kPictures + kTools);
+  EXPECT_THAT(file.refused, IsEmpty());
+  EXPECT_THAT(file.missing, ElementsAre(HasSubstr("model.model_name_or_path")));
+  EXPECT_EQ(flag_in(file, "--mm-data"), "f.yaml");
+  EXPECT_EQ(origin_of(file, "--mm-data"), "f.yaml:4:20 data.dataset_param.attr.images");
+  EXPECT_EQ(flag_in(file, "--seq-length"), "512");
+  for (const char* flag : {"--stage", "--data-path", "--tokenizer-name-or-path", "--pad-to-multiple-of"}) {
+    EXPECT_EQ(flag_in(file, flag), "none") << flag;
+  }
+  for (const auto* keys : {&file.listed, &file.without_effect}) EXPECT_THAT(*keys, Not(Contains(HasSubstr("data."))));
+  EXPECT_EQ(resolve(file, context_of({})).job.data.mm_data, "f.yaml");
+}
+
+TEST(Native, ReadsPicturesOfInternvlToo) {
+  const std::string text =
+      "data:\n  dataset_param: {dataset_type: multimodal, basic_parameters: {data_path: a.jsonl}}\n" + kTools;
+  EXPECT_EQ(flag_in(read(text), "--mm-data"), "f.yaml");
+}
+
+TEST(Native, LeavesTextToDataThatTheCommandLineNames) {
+  const Translation text = read(kPictures + kTools, {.flags = {{"--data-path", "pairs"}}});
+  EXPECT_EQ(flag_in(text, "--mm-data"), "none");
+  EXPECT_EQ(flag_in(text, "--stage"), "sft");
+  EXPECT_EQ(flag_in(text, "--tokenizer-name-or-path"), "folder");
+  EXPECT_THAT(text.listed, Contains("data.dataset_param.attr"));
+  const std::string without =
+      std::string(kPictures).replace(std::string(kPictures).find("images: images"), 14, "images: null");
+  EXPECT_EQ(flag_in(read(without + kTools), "--mm-data"), "none");
+}
+
+TEST(Native, RefusesToOverrideTheDataOfPictures) {
+  EXPECT_EQ(refusal(kPictures + kTools, {.overrides = {"--data.dataset_param.basic_parameters.cutoff_len=64"}}),
+            "the command line: data.dataset_param.basic_parameters.cutoff_len is 64; the data of pictures is read from "
+            "the file alone; write it there");
 }
 
 }  // namespace

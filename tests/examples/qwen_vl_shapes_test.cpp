@@ -1,6 +1,7 @@
 // Promise: from pictures and data.json to a Qwen2-VL that names what it has not seen: drawn pictures, training over two
 //          ranks, the saved folder, a resumed run, and a question about a picture; a wrong file is refused by name.
 // World:   the built programs, as docs/multimodal.md runs them.
+#include <algorithm>
 #include <cmath>
 #include <gmock/gmock.h>
 
@@ -88,6 +89,59 @@ TEST_F(Shapes, GoOnFromACheckpoint) {
   const auto all = folder_.metrics("whole.jsonl"), last = folder_.metrics("rest.jsonl");
   ASSERT_EQ(last.size(), 3u);
   for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(last[i].at("loss"), all[i + 3].at("loss")) << i;
+}
+
+// The same model as MindSpeed-MM's model.json describes it.
+constexpr const char* kModelJson = R"({
+  "model_id": "qwen2vl", "img_context_token_id": 261, "video_token_id": 262, "vision_start_token_id": 259,
+  "vision_end_token_id": 260,
+  "image_encoder": {
+    "vision_encoder": {"model_id": "qwen2vit", "num_layers": 2, "hidden_size": 32, "ffn_hidden_size": 128,
+      "num_attention_heads": 2, "patch_size": 14, "spatial_merge_size": 2, "temporal_patch_size": 2, "freeze": false},
+    "vision_projector": {"model_id": "lnmlp", "input_size": 32, "hidden_size": 64, "ffn_hidden_size": 128}},
+  "text_decoder": {"model_id": "qwen2lm", "num_layers": 2, "hidden_size": 64, "ffn_hidden_size": 128,
+    "num_attention_heads": 4, "num_query_groups": 2, "vocab_size": 264, "max_position_embeddings": 512,
+    "layernorm_epsilon": 1e-06, "rope_theta": 1000000.0, "mrope_section": [2, 3, 3],
+    "untie_embeddings_and_output_weights": false}})";
+
+TEST_F(Shapes, AreLearntByTheModelOfAModelJson) {
+  auto json = nlohmann::ordered_json::parse(kModelJson);
+  folder_.write("model.json", json.dump());
+  for (const char* tower : {"vision_encoder", "vision_projector"}) json["image_encoder"][tower]["freeze"] = true;
+  folder_.write("frozen.json", json.dump());
+  const auto with_file = [&](const char* file, const std::string& name) {
+    Words words = train("2", {"--metrics-path", name + ".jsonl"});
+    const auto at = std::find(words.begin(), words.end(), "--model-config");
+    at[0] = "--mm-model";
+    at[1] = file;
+    return words;
+  };
+  const auto of_plan = [&](Words words) {
+    words.front() = "plan";
+    const Outcome planned = folder_.run(words + Words{"--json"});
+    EXPECT_EQ(planned.exit_code, 0) << planned.err;
+    return nlohmann::json::parse(planned.out);
+  };
+
+  const Outcome usual = folder_.run(train("2", {"--metrics-path", "usual.jsonl"}));
+  ASSERT_EQ(usual.exit_code, 0) << usual.err;
+  const Outcome whole = folder_.run(with_file("model.json", "whole"));
+  ASSERT_EQ(whole.exit_code, 0) << whole.err;
+  for (std::size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(folder_.metrics("whole.jsonl").at(i).at("loss"), folder_.metrics("usual.jsonl").at(i).at("loss")) << i;
+  }
+  const auto plan = of_plan(with_file("model.json", "whole"));
+  EXPECT_EQ(plan.at("trained_parameters"), plan.at("parameters"));
+  EXPECT_THAT(whole.out,
+              HasSubstr(fmt::format("of {} parameters on 2 ranks", plan.at("parameters").get<std::int64_t>())));
+
+  const Outcome frozen = folder_.run(with_file("frozen.json", "frozen"));
+  ASSERT_EQ(frozen.exit_code, 0) << frozen.err;
+  EXPECT_EQ(folder_.metrics("frozen.jsonl").at(0).at("loss"), folder_.metrics("usual.jsonl").at(0).at("loss"));
+  EXPECT_NE(folder_.metrics("frozen.jsonl").at(1).at("loss"), folder_.metrics("usual.jsonl").at(1).at("loss"));
+  // An embedding of 264 x 64, two layers of 37,120 (queries, keys and values with biases, three matrices of the MLP, two
+  // norms), and the last norm.
+  EXPECT_EQ(of_plan(with_file("frozen.json", "frozen")).at("trained_parameters"), 264 * 64 + 2 * 37120 + 64);
 }
 
 TEST_F(Shapes, AreRefusedWhereTheyDoNotFit) {

@@ -1,6 +1,7 @@
 #include "engine/cli/words/argument_rules.h"
 
 #include <fmt/format.h>
+#include <numeric>
 
 #include "engine/cli/words/epoch_rules.h"
 #include "engine/cli/words/host_checks.h"
@@ -157,6 +158,14 @@ void settle_profile(const Command& app, launch::LaunchOptions& launch, observe::
   }
   std::ranges::sort(p.ranks);
   p.ranks.erase(std::ranges::unique(p.ranks).begin(), p.ranks.end());
+  if (!p.all_ranks) return;
+  if (given(app, "--profile-ranks") && std::ssize(p.ranks) != launch.ranks) {
+    config_error(
+        "{}: profile.ranks is [-1], all ranks, and --profile-ranks is {} on the command line; remove one of them",
+        p.mm_tool->string(), fmt::join(p.ranks, " "));
+  }
+  p.ranks.resize(static_cast<std::size_t>(launch.ranks));
+  std::iota(p.ranks.begin(), p.ranks.end(), 0);
 }
 
 // Throughput is said in Megatron's line and in TensorBoard; elsewhere the flag of a launch script changes nothing.
@@ -230,7 +239,7 @@ void check_write_config(const Command& app, const PlanArguments& a) {
         "--fsdp2-config-path, or remove it",
         a.write_config->string());
   }
-  if (a.train.parallel.fsdp2_config && !a.train.model.made_config) {
+  if (a.train.parallel.fsdp2_config && !a.train.model.made_config && !a.train.model.mm_model) {
     config_error(
         "--write-config is {}, a fsdp2_config.yaml, but the sharding stands in {}; write it as one first: "
         "shardloom config FILE --to flat > fsdp2_config.yaml",
@@ -241,7 +250,7 @@ void check_write_config(const Command& app, const PlanArguments& a) {
 // The length is unknown until the search: nothing is refused because of it before.
 void settle_searched_length(const Command& app, job::Job& a) {
   refuse_what_is_searched(app, "seq-length", "the sequence", "--seq-length");
-  if (a.model.made_config && !given(app, "--max-position-embeddings")) {
+  if (a.model.made_config && !a.model.mm_model && !given(app, "--max-position-embeddings")) {
     config_error(
         "--fit seq-length searches the sequence, but a model of --num-layers and other flags has as many positions as "
         "--seq-length; add --max-position-embeddings");

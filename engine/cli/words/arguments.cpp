@@ -12,6 +12,7 @@
 #include "engine/cli/words/flags.h"
 #include "engine/cli/words/host_optimizer_checks.h"
 #include "engine/cli/words/launcher_words.h"
+#include "engine/cli/words/mm_files.h"
 #include "engine/cli/words/optional_words.h"
 #include "engine/cli/words/refusals.h"
 #include "engine/cli/words/shape_flags.h"
@@ -166,6 +167,8 @@ class TrainingFlags final : public train::ExtraArguments {
 
   // After the parse. ConfigError with all that is not taken.
   job::Job settled(const launch::Start& start) {
+    settle_mm_model(app_, values_);
+    settle_mm_tool(app_, values_);
     settle_shape(values_, is_users(program_));
     settle_distributed_optimizer(values_, is_users(program_));
     settle_replicas(values_, values_.launch.ranks > 1 || start.ranks_are_processes() || start.first_runs_all());

@@ -8,6 +8,7 @@
 #include "engine/core/error.h"
 #include "models/decoder/decoder_config.h"
 #include "models/hub/model_source.h"
+#include "models/mm_model/mm_model.h"
 
 namespace loom::cli {
 namespace {
@@ -268,8 +269,9 @@ class Comparison {
 
 std::vector<std::string> check_model_flags(const models::ModelOptions& model) {
   const auto path = models::model_path(model);
-  if (!path || model.shape == ShapeOptions{}) return {};
-  const models::ConfigReader configuration = models::ConfigReader::load(*path);
+  if ((!path && !model.mm_model) || model.shape == ShapeOptions{}) return {};
+  const models::ConfigReader configuration =
+      path ? models::ConfigReader::load(*path) : models::reader_of(models::read_mm_model(*model.mm_model));
   Comparison comparison(model.shape, configuration);
   comparison.run();
   if (comparison.differences.empty()) return comparison.notes;

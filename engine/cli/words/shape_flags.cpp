@@ -295,7 +295,7 @@ std::vector<bool> sparse_layers(const ShapeOptions& shape, std::int64_t layers) 
 }
 
 void settle_shape(job::Job& job, bool users_program) {
-  const bool has_path = job.model.model_config || job.model.init_from_hf_path;
+  const bool has_path = job.model.model_config || job.model.init_from_hf_path || job.model.mm_model;
   const ShapeOptions& shape = job.model.shape;
   const bool makes_model = shape.num_layers || shape.hidden_size || shape.num_attention_heads;
   if (!has_path && !users_program && makes_model) {
@@ -311,7 +311,8 @@ void settle_shape(job::Job& job, bool users_program) {
 
 void settle_replicas(job::Job& job, bool several_ranks) {
   const bool fp16 = job.optimizer.fp16, bf16 = job.parallel.bf16;
-  if (!job.model.made_config || job.parallel.use_torch_fsdp2 || job.parallel.fsdp2_config_path) return;
+  const bool is_of_megatron = job.model.made_config || job.model.mm_model;
+  if (!is_of_megatron || job.parallel.use_torch_fsdp2 || job.parallel.fsdp2_config_path) return;
   if (!several_ranks && !fp16 && !bf16) return;
   sharding::Fsdp2Config config;
   config.file_name = train::sharding_file(job.parallel);
