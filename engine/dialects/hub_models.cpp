@@ -3,6 +3,7 @@
 #include "engine/core/error.h"
 #include "engine/core/rank_context.h"
 #include "engine/nn/make_rank.h"
+#include "models/graph/graph_model.h"
 #include "models/hub/model_hub.h"
 
 namespace loom::dialects {
@@ -30,8 +31,17 @@ std::optional<ModelTree> load(const std::filesystem::path& configuration) {
   }
 }
 
+ModelTree load_graph(const std::filesystem::path& graph) {
+  RankContext context(0, 1);
+  const RankScope scope(context);
+  nn::make_rank(context, {});
+  const auto program =
+      std::make_shared<const models::GraphProgram>(models::make_graph_program(models::read_model_graph(graph)));
+  return tree_of(*models::make_graph_model(program));
+}
+
 }  // namespace
 
-Models hub_models() { return {models::ModelHub::global().names(), load}; }
+Models hub_models() { return {models::ModelHub::global().names(), load, load_graph}; }
 
 }  // namespace loom::dialects

@@ -52,6 +52,8 @@ class View final : public sharding::ModuleTreeView {
 };
 
 std::optional<ModelTree> model_of(const Translation& translation, const Context& context) {
+  const std::optional<std::string> graph = context.flag ? context.flag("--model-graph") : std::nullopt;
+  if (graph && context.models.load_graph) return context.models.load_graph(*graph);
   if (!context.models.load) return std::nullopt;
   std::optional<std::string> path = context.flag("--init-from-hf-path");
   if (!path) path = context.flag("--model-config");
@@ -74,11 +76,16 @@ class Linter {
     of_keys(translation);
     of_values(translation);
     if (translation.config) of_sharding(translation, *translation.config);
-    const bool plans = !has_error(findings_) && translation.model_is_built && model_;
+    const bool plans = !has_error(findings_) && is_built(translation) && model_;
     return {std::move(findings_), plans ? std::optional(plan_of(translation)) : std::nullopt};
   }
 
  private:
+  // A recording stands for any model.
+  bool is_built(const Translation& translation) const {
+    return translation.model_is_built || (context_.flag && context_.flag("--model-graph"));
+  }
+
   void add(Level level, std::string_view rule, std::string_view text) {
     findings_.push_back(finding_of(file_, level, rule, text));
   }
@@ -102,7 +109,7 @@ class Linter {
       add(Level::kNote, kNotBuilt, fmt::format("{}: of a class or data set that is not built", key));
     }
     for (const std::string& note : translation.notes) add(Level::kNote, kDiffers, note);
-    if (translation.model_is_built) return;
+    if (is_built(translation)) return;
     add(Level::kWarning, kNotBuilt,
         fmt::format("the model is {}, which is not built", shown_text(translation.model_class)));
   }

@@ -44,6 +44,7 @@ struct Models {
   std::vector<std::string> names = {};  // classes and model types that are built
   // By a configuration; none where the file is not there or its class is not built.
   std::function<std::optional<ModelTree>(const std::filesystem::path& configuration)> load = {};
+  std::function<ModelTree(const std::filesystem::path& graph)> load_graph = {};  // of a recorded model
 };
 
 // The configuration that a value of --model-config or --init-from-hf-path means: a folder's, a preset's, or the file.

@@ -20,8 +20,8 @@ void add_model_keys(std::vector<Key>& table) {
                                                        "Model to start from: config.json and safetensors")
               .is_common()
               .by_content(),
-          text<&Job::model, &Model::model_graph>("--model-graph", "FILE",
-                                                 "A PyTorch model that tools/record_model.py recorded; of plans alone")
+          text<&Job::model, &Model::model_graph>(
+              "--model-graph", "FILE", "A PyTorch model that tools/record_model.py recorded, in place of the file's")
               .not_in_train()
               .not_in_users_programs(),
           text<&Job::model, &Model::model_weights>(

@@ -76,7 +76,9 @@ int run_lint(const LintArguments& arguments, std::ostream& out) {
   context.world = std::max(1, arguments.world_size);
   context.world_given = arguments.world_size > 0;
   context.flag = [&](std::string_view flag) {
-    return flag == "--model-config" && !arguments.model.empty() ? std::optional(arguments.model) : std::nullopt;
+    const std::string& value = flag == "--model-graph" ? arguments.model_graph : arguments.model;
+    const bool is_given = (flag == "--model-config" || flag == "--model-graph") && !value.empty();
+    return is_given ? std::optional(value) : std::nullopt;
   };
   std::vector<Finding> findings;
   for (const std::string& file : arguments.files) {

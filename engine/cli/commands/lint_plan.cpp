@@ -8,6 +8,7 @@
 #include "engine/core/error.h"
 #include "engine/dialects/hub_models.h"
 #include "engine/plan/plan_search.h"
+#include "models/graph/graph_file.h"
 #include "models/hub/model_hub.h"
 #include "models/hub/model_source.h"
 
@@ -20,6 +21,7 @@ using dialects::Level;
 PlanArguments plan_of(const std::string& file, int world, const LintArguments& arguments) {
   std::vector<std::string> words = {"shardloom", "plan", file, "--world-size", std::to_string(world)};
   if (!arguments.model.empty()) words.insert(words.end(), {"--model-config", arguments.model});
+  if (!arguments.model_graph.empty()) words.insert(words.end(), {"--model-graph", arguments.model_graph});
   if (!arguments.device.empty()) words.insert(words.end(), {"--device", arguments.device});
   std::vector<const char*> argv;
   for (const std::string& word : words) argv.push_back(word.c_str());
@@ -27,7 +29,13 @@ PlanArguments plan_of(const std::string& file, int world, const LintArguments& a
       parse_arguments(static_cast<int>(argv.size()), argv.data(), {.cores = 1}, dialects::hub_models()));
 }
 
+// A recorded model has the lengths that it was recorded with.
 void shorten(job::Job& job) {
+  if (job.model.model_graph) {
+    const models::GraphSizes sizes = models::recorded_sizes(*job.model.model_graph);
+    if (const auto found = sizes.find("S"); found != sizes.end()) job.data.seq_length = static_cast<int>(found->second);
+    return;
+  }
   const auto longest = models::ModelHub::global().facts(models::configuration_of(job.model)).longest_sequence;
   if (longest > 0 && longest < job.data.seq_length) job.data.seq_length = static_cast<int>(longest);
 }

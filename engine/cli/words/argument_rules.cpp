@@ -126,6 +126,13 @@ void settle_output(job::Job& a) {
 }
 
 void settle_presets(models::ModelOptions& model_options, train::ParallelOptions& parallel) {
+  // A recording is planned in place of the model that a configuration file names.
+  if (model_options.model_graph) {
+    model_options.model_config.reset();
+    model_options.init_from_hf_path.reset();
+    model_options.made_config.reset();
+    model_options.shape = {};
+  }
   if (model_options.model_config)
     model_options.model_config = config::find_preset(model_options.model_config->string(), "models", "--model-config");
   if (parallel.fsdp2_config_path && !parallel.fsdp2_config) {

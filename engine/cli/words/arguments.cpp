@@ -77,6 +77,8 @@ void add_lint(Command& command, LintArguments& values, std::vector<std::string>&
   flags.group("Checks");
   flags.text("--model-config", "FILE", values.model,
              "Model whose modules the files name: a file, or a name in configs/models", "that of the file");
+  flags.text("--model-graph", "FILE", values.model_graph,
+             "Recorded PyTorch model in place of the file's; of tools/record_model.py");
   flags.whole("--world-size", values.world_size, 1, "Ranks that sizes have to divide", "those that the file says");
   flags.text("--device", "PROFILE", values.device,
              "Device whose memory the planned step has to fit in: a file, or a name in configs/devices");

@@ -101,6 +101,7 @@ struct LintArguments {
   std::vector<std::string> files;
   std::string format = "text";  // text, json, sarif
   std::string model;            // --model-config; empty: that of the file
+  std::string model_graph;      // a recorded model; empty: none
   std::string device;           // profile whose memory the step has to fit in; empty: memory is not checked
   int world_size = 0;           // 0: that of the file, if it says one
 };
