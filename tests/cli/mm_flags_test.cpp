@@ -1,5 +1,5 @@
-// Promise: hf-to-mm and mm-to-hf mean what their flags say, also as mm-convert's Qwen converters spell them, in files and
-//          in variables; what is missing, and what MindSpeed-MM has beyond them, is refused by name.
+// Promise: hf-to-mm and mm-to-hf mean what their flags say, also as mm-convert's Qwen converters spell them, in files
+//          and in variables; what is missing, and what MindSpeed-MM has beyond them, is refused by name.
 // World:   command lines, files of flags and environment variables; no weights.
 #include <cstdlib>
 #include <gmock/gmock.h>

@@ -1,6 +1,6 @@
-// Promise: a Hugging Face folder of Qwen2-VL or Qwen2.5-VL becomes MindSpeed-MM's files with its names, order of rows and
-//          cuts over tensor ranks, stages and virtual stages, and these become the folder again, byte for byte; lists and
-//          sizes that do not fit are refused with both figures, and then nothing is written.
+// Promise: a Hugging Face folder of Qwen2-VL or Qwen2.5-VL becomes MindSpeed-MM's files with its names, order of rows
+//          and cuts over tensor ranks, stages and virtual stages, and these become the folder again, byte for byte;
+//          lists and sizes that do not fit are refused with both figures, and then nothing is written.
 // World:   the tiny reference models, and a model made by rule, every element of a tensor a number of its own.
 #include "engine/convert/mm/mm.h"
 
@@ -392,7 +392,8 @@ TEST_F(FromMm, HoldsTheSizesAgainstTheFiles) {
             release_ + " has 1 virtual stages, but --llm-pp-layers says 2; write the sizes that it was made with");
 }
 
-// The second stage would have a third layer, the first one not its second: 7 tensors, 5 of them on both ranks; 7 on both.
+// The second stage lacks a third layer: 7 tensors, 5 of them looked for on both ranks. The first one has a second: 7 on
+// both ranks.
 TEST_F(FromMm, ListsWhatOtherListsWouldMiss) {
   const std::string message = refusal({{{1, 3}}, {{4, 0}}, 2});
   EXPECT_THAT(message, StartsWith(release_ + ": its tensors do not match qwen2_vl by " +

@@ -187,7 +187,7 @@ std::string take_config(std::vector<std::string>& words) {
   return path;
 }
 
-// "mm-convert GenericDCPConverter hf_to_dcp ..." as "convert hf-to-dcp ..."; returns the converter, if the words name one.
+// "mm-convert GenericDCPConverter hf_to_dcp ..." as "convert hf-to-dcp ...". Returns the converter, if there is one.
 std::string respell(std::vector<std::string>& words) {
   words.front() = "convert";
   if (words.size() < 2 || words[1].starts_with('-')) return {};

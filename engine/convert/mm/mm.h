@@ -6,10 +6,10 @@
 // Names    image_encoder.encoder.patch_embed, image_encoder.encoder.blocks.layers.N, image_encoder.projector;
 //          text_decoder.embedding, text_decoder.decoder.layers.N, text_decoder.decoder.final_layernorm,
 //          text_decoder.output_layer. N counts from 0 in each stage.
-// Lists    layers of each stage, one list for each virtual stage: [[1,10,10,7]]. What stands before the layers of a tower
-//          is where its first layer is, what stands behind them where its last one is.
-// Rows     of query-key-value: for each group of heads of the text its queries, its key, its value; for each head of the
-//          tower its query, its key, its value.
+// Lists    layers of each stage, one list for each virtual stage: [[1,10,10,7]]. What stands before the layers of a
+//          tower is where its first layer is, what stands behind them where its last one is.
+// Rows     of query-key-value: for each group of heads of the text its queries, its key, its value; for each head of
+//          the tower its query, its key, its value.
 // Ties     a tied output layer is written only if there are several stages.
 // Back     the lists and sizes are given, and held against the files. Replicated tensors are taken from the first rank.
 // Outputs  appear whole or not at all, the tracker last; nothing is overwritten.
