@@ -86,7 +86,7 @@ TEST(InternVLPrompt, IsThatOfTransformersAndSoIsTheAnswer) {
 constexpr const char* kTemplate =
     "<|im_start|>system\n你是书生·万象，英文名是InternVL，是由上海人工智能实验室、清华大学及多家合作单位联合开发的多模态"
     "大语言模型。<|im_end|>\n{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
-    "<|im_start|>assistant\n";
+    "{{ '<|im_start|>assistant\\n' }}";
 
 struct PictureTalk {
   std::vector<std::string> answers;
@@ -227,7 +227,7 @@ TEST(InternVLPrompt, OfTransformersLayoutGoesByTheFoldersTemplateAndProcessor) {
 
 TEST(InternVLPrompt, RefusesFilesThatDoNotFitTogether) {
   EXPECT_EQ(refused(folder_with("config.json", [](Json& json) { json["template"] = "phi3-chat"; })),
-            "/config.json: template is 'phi3-chat', whose turns are not built for questions about pictures; built are "
+            "/config.json: template is phi3-chat, whose turns are not built for questions about pictures; built are "
             "internvl2_5 and Hermes-2");
   EXPECT_EQ(refused(folder_with("config.json", [](Json& json) { json["image_token_id"] = 7; })),
             "/config.json: image_token_id is 7, and the tokenizer has <IMG_CONTEXT> as 261; write image_token_id: 261");
@@ -238,7 +238,7 @@ TEST(InternVLPrompt, RefusesFilesThatDoNotFitTogether) {
                                 [](Json& json) {
                                   json = {{"image_processor_type", "Qwen2VLImageProcessor"}};
                                 })),
-            "/preprocessor_config.json: image_processor_type is 'Qwen2VLImageProcessor', and the model is an InternVL, "
+            "/preprocessor_config.json: image_processor_type is Qwen2VLImageProcessor, and the model is an InternVL, "
             "which reads tiles; copy the file of the published model");
 }
 
