@@ -16,7 +16,7 @@
 // Towers   vision_tower, multi_modal_projector, language_model (with lm_head).
 // Classes  InternVLForConditionalGeneration, InternVLModel, InternVLMultiModalProjector, and the towers' classes.
 // dtypes   image features are cast to the projector's dtype, then to the embeddings'.
-// Errors   ConfigError if image tokens and image features differ in number, with both; for images whose sides are no such multiples.
+// Errors   ConfigError if image tokens and image features differ in number, with both; for images with other sides.
 // Source   transformers' InternVLForConditionalGeneration.
 #pragma once
 

@@ -1,7 +1,7 @@
 // The names of weights in the folders of OpenGVLab's InternVLChatModel (InternVL2, 2.5 and 3).
 //
-// Names  vision_model.*, mlp1.{0,1,3}.* and language_model.* for model.vision_tower.*, model.multi_modal_projector.* and
-//        model.language_model.*, lm_head.*; in a layer of the tower attn, ls1, ls2, norm1, norm2.
+// Names  vision_model.*, mlp1.{0,1,3}.* and language_model.* for model.vision_tower.*, model.multi_modal_projector.*
+//        and model.language_model.*, lm_head.*; in a layer of the tower attn, ls1, ls2, norm1, norm2.
 // Fused  attn.qkv has the rows of q_proj, then those of k_proj, then those of v_proj.
 #pragma once
 

@@ -116,18 +116,18 @@ TEST_F(ChatProgram, SavesOverNothingThatItReads) {
 }
 
 TEST_F(ChatProgram, SaysWhatACommandCannotAndGoesOn) {
-  const Outcome outcome = chat("/sav x\n/wat\n/clear all\n/save\n/save none/x.json\n/help\n3 times\n");
+  const Outcome outcome = chat("/sav x\n/wat\n/clear all\n/save\n/save none/x.json\n/help\n/image\n3 times\n");
   EXPECT_EQ(outcome.exit_code, 1);
   EXPECT_EQ(outcome.out, continued("<user>3 times\n<assistant>"));
-  for (
-      const char* said :
-      {"shardloom: line 1: /sav is no command; did you mean /save?\n",
-       "shardloom: line 2: /wat is no command; use /clear, /image FILE, /save FILE, /help or /exit, or // for a text that "
-       "begins with a slash\n",
-       "shardloom: line 3: /clear takes nothing behind it, and all follows; write it alone\n",
-       "shardloom: line 4: /save needs a file; write /save FILE\n", "shardloom: line 5: none/x.json: cannot create",
-       "/save FILE  write the conversation as JSON\n",
-       "shardloom: 5 lines of 7 were refused; the messages above say why\n"}) {
+  for (const char* said :
+       {"shardloom: line 1: /sav is no command; did you mean /save?\n",
+        "shardloom: line 2: /wat is no command; use /clear, /image FILE, /save FILE, /help or /exit, or // for a text "
+        "that begins with a slash\n",
+        "shardloom: line 3: /clear takes nothing behind it, and all follows; write it alone\n",
+        "shardloom: line 4: /save needs a file; write /save FILE\n", "shardloom: line 5: none/x.json: cannot create",
+        "/image FILE add a picture to the next line\n", "/save FILE  write the conversation as JSON\n",
+        "shardloom: line 7: /image needs a file; write /image FILE\n",
+        "shardloom: 6 lines of 8 were refused; the messages above say why\n"}) {
     EXPECT_THAT(outcome.err, HasSubstr(said));
   }
 }

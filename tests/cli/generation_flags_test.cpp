@@ -154,9 +154,10 @@ TEST(ChatArguments, WhatDoesNotGoTogetherIsRefused) {
 TEST(Help, OfChatHasGroupsAndAnExample) {
   const EarlyExit help = std::get<EarlyExit>(parsed({"chat", "--help"}));
   EXPECT_EQ(help.code, 0);
-  for (const char* part : {"Model and conversation:", "--system TEXT", "--chat-template FILE=of the model's folder",
-                           "--prompt-type NAME", "--history-turns N", "--lora-load DIR",
-                           "--compute-threads N=cores / ranks", "In the chat: /clear, /image FILE, /save FILE, /help, /exit\n"}) {
+  for (const char* part :
+       {"Model and conversation:", "--system TEXT", "--chat-template FILE=of the model's folder", "--prompt-type NAME",
+        "--history-turns N", "--lora-load DIR", "--compute-threads N=cores / ranks",
+        "In the chat: /clear, /image FILE, /save FILE, /help, /exit\n"}) {
     EXPECT_THAT(help.text, HasSubstr(part));
   }
 }

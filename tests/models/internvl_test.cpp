@@ -1,5 +1,5 @@
-// Promise: InternVL's tree has Hugging Face's paths, shapes and class names; checkpoints of every spelling load, and the
-//          one that a folder came with is written; images of any size reach the decoder, gradients reach the images'
+// Promise: InternVL's tree has Hugging Face's paths, shapes and class names; checkpoints of every spelling load, and
+//          the one that a folder came with is written; images of any size reach the decoder, gradients reach the images'
 //          tower, and a frozen tower records nothing.
 #include "models/internvl/internvl.h"
 
@@ -230,7 +230,9 @@ TEST(InternVLChatFolder, IsReadBackAsItWasWritten) {
   load_weights(*model, io::HfWeights(kChat));
   std::vector<std::pair<std::string, Tensor>> halves;
   for (const auto& [path, parameter] : model->named_parameters()) {
-    halves.emplace_back(path, ops::cast(parameter.detach(), DType::kBF16));
+    const std::vector<float> values = parameter.to_vector<float>();
+    halves.emplace_back(
+        path, Tensor::from(std::vector<double>(values.begin(), values.end()), parameter.shape(), DType::kBF16));
   }
   const auto folder = test::fresh_folder() / "saved";
   write_hf_folder(folder, chat, halves);

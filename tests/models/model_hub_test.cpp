@@ -98,9 +98,9 @@ const RegisterModel kOwnModel({"own_model_of_this_test"}, named("OwnModelOfThisT
 
 TEST(GlobalHub, HoldsTheLibrarysModelsAndTheUsers) {
   EXPECT_THAT(ModelHub::global().names(),
-              IsSupersetOf({"GPT2LMHeadModel", "InternVLChatModel", "InternVLForConditionalGeneration", "LlamaForCausalLM",
-                            "Qwen2ForCausalLM", "Qwen3ForCausalLM", "Qwen3MoeForCausalLM", "gpt2", "internvl", "llama",
-                            "own_model_of_this_test", "qwen2", "qwen3", "qwen3_moe"}));
+              IsSupersetOf({"GPT2LMHeadModel", "InternVLChatModel", "InternVLForConditionalGeneration",
+                            "LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM", "Qwen3MoeForCausalLM", "gpt2",
+                            "internvl", "llama", "own_model_of_this_test", "qwen2", "qwen3", "qwen3_moe"}));
   EXPECT_EQ(found(ModelHub::global(), R"({"model_id": "own_model_of_this_test"})"), "OwnModelOfThisTest");
 }
 

@@ -1,5 +1,5 @@
 // Promise: a question about pictures becomes the prompt of the model's own code: tiles or patches, placeholders as many
-//          as features, turns; and InternVL answers it with the tokens of transformers.
+//          as features, turns; and InternVL answers it with the tokens of transformers, in a chat too.
 // World:   tests/reference/vision: a tiny InternVLChatModel with a tokenizer of bytes; folders made of its files.
 #include "engine/talk/picture_prompt.h"
 
@@ -12,11 +12,15 @@
 #include "engine/core/error.h"
 #include "engine/formats/safetensors/safetensors.h"
 #include "engine/nn/init.h"
+#include "engine/talk/chat.h"
+#include "engine/talk/growing_text.h"
+#include "models/decoder/decoder.h"
 #include "models/generation/session.h"
 #include "models/hf/hf_folder.h"
 #include "models/internvl/internvl.h"
 #include "tests/support/files.h"
 #include "tests/support/one_rank.h"
+#include "tests/support/world.h"
 
 namespace loom::talk {
 namespace {
@@ -78,6 +82,94 @@ TEST(InternVLPrompt, IsThatOfTransformersAndSoIsTheAnswer) {
   EXPECT_EQ(answer, wanted);
 }
 
+// The turns of internvl2_5 as a template of texts, as OpenGVLab's folders have them.
+constexpr const char* kTemplate =
+    "<|im_start|>system\n你是书生·万象，英文名是InternVL，是由上海人工智能实验室、清华大学及多家合作单位联合开发的多模态"
+    "大语言模型。<|im_end|>\n{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{{ '<|im_start|>assistant\\n' }}";
+
+struct PictureTalk {
+  std::vector<std::string> answers;
+  std::string saved;
+};
+
+// The reference's question about its pictures, a line about them, and the question without them; on rank 0.
+PictureTalk talk_on(int ranks, const fs::path& folder, const Json& given) {
+  const models::InternVLConfig config = models::load_internvl_config(folder);
+  ChatArguments arguments;
+  arguments.model_dir = folder;
+  const Words words(arguments, config.text, "the conversation");
+  const ChatPrompt prompt(arguments, words);
+  const models::DecodingOptions options{.max_new_tokens = std::ssize(given.at("tokens"))};
+  const auto of_rank = [&](RankContext&, comm::World& world) {
+    const auto model = models::build_internvl(config);
+    nn::materialize(*model);
+    models::load_weights(*model, io::HfWeights(kCase));
+    models::GenerationSession session(*model, config.text);
+    Turns turns(session, world, options);
+    PictureTalk talk;
+    if (world.rank() != 0) {
+      turns.follow();
+      return talk;
+    }
+    Chat chat(arguments, config.text, words, prompt, turns);
+    const auto say = [&](const std::string& line) {
+      chat.say(
+          line, [&, &answer = talk.answers.emplace_back()](std::string_view more) { answer += more; },
+          [] { return false; });
+    };
+    for (const int number : given.at("pictures")) chat.show_picture(picture(number));
+    say(given.at("question"));
+    say("And now?");
+    talk.saved = chat.json();
+    chat.clear();
+    say(given.at("question"));
+    turns.end();
+    return talk;
+  };
+  return test::of_each_rank(ranks, of_rank).front();
+}
+
+TEST(PictureChat, AnswersAboutThePicturesOfItsTurnsOnAnyNumberOfRanks) {
+  const Json given = read_json(kCase / "case.json").at("generation");
+  const fs::path folder = folder_with("config.json", [](Json&) {});
+  test::write_file(folder / "chat_template.jinja", kTemplate);
+  const PictureTalk talk = talk_on(1, folder, given);
+  DecodingArguments arguments;
+  arguments.model_dir = folder;
+  const Words words(arguments, models::load_internvl_config(folder).text, "the prompt");
+  GrowingText wanted(words, given.at("prompt").get<Tokens>(), {});
+  std::string text;
+  for (const std::int32_t token : given.at("tokens").get<Tokens>()) text += wanted.push(token);
+  EXPECT_EQ(talk.answers.front(), text + wanted.finish());
+  EXPECT_NE(talk.answers.back(), talk.answers.front()) << "/clear forgets the pictures";
+  EXPECT_EQ(talk_on(2, folder, given).answers, talk.answers);
+
+  const Json saved = Json::parse(talk.saved);
+  EXPECT_EQ(saved.at("images"), (Json{picture(0).string(), picture(3).string()}));
+  EXPECT_EQ(saved.at("messages").at(0).at("content"), "<image><image>What is it?");
+  EXPECT_EQ(saved.at("messages").at(2).at("content"), "And now?");
+}
+
+TEST(PictureChat, RefusesPicturesForAModelOfText) {
+  const fs::path folder = fs::path(LOOM_SOURCE_DIR) / "tests/reference/logits/qwen2";
+  test::of_each_rank(1, [&](RankContext&, comm::World& world) {
+    const models::DecoderConfig config = models::load_decoder_config(folder);
+    const auto model = models::build_decoder(config);
+    models::GenerationSession session(*model, config);
+    const models::DecodingOptions options;
+    Turns turns(session, world, options);
+    ChatArguments arguments;
+    arguments.model_dir = folder;
+    arguments.chat_template = kCase / "config.json";  // any text is one
+    const Words words(arguments, config, "the conversation");
+    Chat chat(arguments, config, words, ChatPrompt(arguments, words), turns);
+    EXPECT_THAT(test::message_of<ConfigError>([&] { chat.show_picture(picture(2)); }),
+                StartsWith(folder.string() + " is no model that reads pictures; "));
+    return 0;
+  });
+}
+
 // (byte / 255 - mean) / std of the tiles of Pillow.
 TEST(InternVLPrompt, HasThePixelsOfItsTiles) {
   const io::SafetensorsFile expected(kCase / "expected.safetensors");
@@ -135,7 +227,7 @@ TEST(InternVLPrompt, OfTransformersLayoutGoesByTheFoldersTemplateAndProcessor) {
 
 TEST(InternVLPrompt, RefusesFilesThatDoNotFitTogether) {
   EXPECT_EQ(refused(folder_with("config.json", [](Json& json) { json["template"] = "phi3-chat"; })),
-            "/config.json: template is 'phi3-chat', whose turns are not built for questions about pictures; built are "
+            "/config.json: template is phi3-chat, whose turns are not built for questions about pictures; built are "
             "internvl2_5 and Hermes-2");
   EXPECT_EQ(refused(folder_with("config.json", [](Json& json) { json["image_token_id"] = 7; })),
             "/config.json: image_token_id is 7, and the tokenizer has <IMG_CONTEXT> as 261; write image_token_id: 261");
@@ -146,7 +238,7 @@ TEST(InternVLPrompt, RefusesFilesThatDoNotFitTogether) {
                                 [](Json& json) {
                                   json = {{"image_processor_type", "Qwen2VLImageProcessor"}};
                                 })),
-            "/preprocessor_config.json: image_processor_type is 'Qwen2VLImageProcessor', and the model is an InternVL, "
+            "/preprocessor_config.json: image_processor_type is Qwen2VLImageProcessor, and the model is an InternVL, "
             "which reads tiles; copy the file of the published model");
 }
 

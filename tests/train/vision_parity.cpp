@@ -1,7 +1,7 @@
 // vision_parity DIR
 //
-// Qwen2-VL, Qwen2.5-VL, Qwen3-VL and InternVL (internvl_case.h) as in transformers: tower, positions, logits, generation
-// with pictures, and curves.
+// Qwen2-VL, Qwen2.5-VL, Qwen3-VL and InternVL (internvl_case.h) as in transformers: tower, positions, logits,
+// generation with pictures, and curves.
 //
 // Every folder in DIR with a config.json and a case.json is a case (tests/reference/README.md). Its model is built and
 // loaded on 1, 2 and 4 ranks, sharded by fully_shard where there are several. Compared are

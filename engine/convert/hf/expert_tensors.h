@@ -15,8 +15,8 @@
 namespace loom::checkpoint {
 
 // `list`, with Mixtral's published names replaced by the names of Qwen's families, and those of Qwen2-VL and of
-// OpenGVLab's InternVL by the paths of their models: the only ones the converters know. A tensor with the rows of several
-// parameters becomes these. ConfigError for one whose rows cannot be divided among them.
+// OpenGVLab's InternVL by the paths of their models: the only ones the converters know. A tensor with the rows of
+// several parameters becomes these. ConfigError for one whose rows cannot be divided among them.
 TensorList with_qwen_spelling(const TensorList& list);
 
 // `list`, with a tensor of all experts split if `like` names them one by one (models/decoder/expert_weights.h).

@@ -7,7 +7,7 @@
 //          of a token that precedes every sequence is a sum over the batch, in the fixed order of sums over rows.)
 // Dry run  shapes, accounts and costs; properties of token ids (the count of image tokens) are not checked.
 // Errors   InvariantError naming operator and shapes; ConfigError where noted.
-// Source   torch.nn.Conv2d with kernel = stride, InternVL's pixel_shuffle, torch.Tensor.masked_scatter, upsample_bicubic2d.
+// Source   torch.nn.Conv2d with kernel = stride, InternVL's pixel_shuffle, Tensor.masked_scatter, upsample_bicubic2d.
 #pragma once
 
 #include <cstdint>

@@ -73,8 +73,8 @@ with torch.no_grad():  # large in the tower, so that wrong positions and rotatio
         if "vision_tower" in name:
             if "position_embeddings" in name or "cls_token" in name: p.normal_(0, 1)
             elif p.ndim > 1: p.mul_(6)
-            elif name.endswith("bias"): p.normal_(0, 0.1)
-            else: p.add_(torch.randn_like(p) * 0.1)
+            elif not name.endswith("bias"): p.add_(torch.randn_like(p) * 0.1)
+        if name.endswith("bias"): p.normal_(0, 0.1)  # far from 0: their norms are no sums of AdamW's steps alone
         p.copy_(p.bfloat16().float())
 
 # --- OpenGVLab's names
