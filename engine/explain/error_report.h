@@ -25,14 +25,14 @@ struct ByteFigure {
 
   std::int64_t least() const { return bytes - error_bytes; }
   std::int64_t most() const { return bytes + error_bytes; }
-  bool operator==(const ByteFigure&) const = default;
+  auto operator<=>(const ByteFigure&) const = default;
 };
 
 struct ProcessMemory {
   std::int64_t pid = 0;
   ByteFigure in_use;
 
-  bool operator==(const ProcessMemory&) const = default;
+  auto operator<=>(const ProcessMemory&) const = default;
 };
 
 struct OutOfMemory {
@@ -50,7 +50,7 @@ struct OutOfMemory {
   std::optional<ByteFigure> reserved_unallocated;  // since 2.0
   std::optional<ByteFigure> reserved;              // before 2.0, and torch_npu
 
-  bool operator==(const OutOfMemory&) const = default;
+  auto operator<=>(const OutOfMemory&) const = default;
 };
 
 struct NcclTimeout {
@@ -63,7 +63,7 @@ struct NcclTimeout {
   std::int64_t timeout_ms = 0;
   std::int64_t ran_ms = 0;
 
-  bool operator==(const NcclTimeout&) const = default;
+  auto operator<=>(const NcclTimeout&) const = default;
 };
 
 struct NcclState {
@@ -73,7 +73,7 @@ struct NcclState {
   std::int64_t last_enqueued = 0;
   std::int64_t last_completed = 0;
 
-  bool operator==(const NcclState&) const = default;
+  auto operator<=>(const NcclState&) const = default;
 };
 
 struct HcclError {
@@ -85,7 +85,7 @@ struct HcclError {
   std::string tag;
   std::optional<std::int64_t> rank_size;
 
-  bool operator==(const HcclError&) const = default;
+  auto operator<=>(const HcclError&) const = default;
 };
 
 // Whose line it is, from the prefix that a launcher wrote.
@@ -101,7 +101,7 @@ struct ErrorReport {
   Speaker speaker;
   std::variant<OutOfMemory, NcclTimeout, NcclState, HcclError> what;
 
-  bool operator==(const ErrorReport&) const = default;
+  auto operator<=>(const ErrorReport&) const = default;
 };
 
 // "oom", "nccl_timeout", "nccl_state", "hccl_timeout", "hccl_connect", "hccl_error".

@@ -5,7 +5,6 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "engine/core/error.h"
 #include "engine/core/shown_text.h"
@@ -18,19 +17,17 @@ constexpr std::size_t kChunkBytes = std::size_t{1} << 20;
 constexpr std::size_t kLineBytes = std::size_t{1} << 16;
 constexpr std::size_t kMostReports = std::size_t{1} << 16;
 
-// What makes two texts the same: who says what, wherever in the log.
-std::string key_of(const ErrorReport& report) {
-  ErrorReport anywhere = report;
-  anywhere.line = 0;
-  return to_json(anywhere).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+// The text before the first end of a line.
+std::string_view until_end(std::string_view text) {
+  text = text.substr(0, text.find('\n'));
+  return text.substr(0, text.find('\r'));
 }
 
 }  // namespace
 
 void LogReader::take(std::string_view bytes) {
   while (!bytes.empty()) {
-    const auto end = bytes.find_first_of("\n\r");
-    const std::string_view part = bytes.substr(0, std::min(end, kLineBytes - line_.size()));
+    const std::string_view part = until_end(bytes.substr(0, kLineBytes - line_.size()));
     line_ += part;
     bytes.remove_prefix(part.size());
     const bool ends = !bytes.empty() && (bytes.front() == '\n' || bytes.front() == '\r');
@@ -58,9 +55,11 @@ void LogReader::take_line(std::string_view line) {
 void LogReader::keep(ErrorReport report) {
   if (texts_.reports.size() >= kMostReports) {
     ++texts_.left_out;
-  } else if (seen_.insert(key_of(report)).second) {
-    texts_.reports.push_back(std::move(report));
+    return;
   }
+  ErrorReport anywhere = report;
+  anywhere.line = 0;
+  if (seen_.insert(std::move(anywhere)).second) texts_.reports.push_back(std::move(report));
 }
 
 LogTexts read_text(std::string_view text) {

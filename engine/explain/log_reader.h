@@ -38,7 +38,7 @@ class LogReader {
 
   std::string line_;  // that has no end yet
   LogTexts texts_;
-  std::set<std::string> seen_;
+  std::set<ErrorReport> seen_;  // without their lines
 };
 
 LogTexts read_text(std::string_view text);

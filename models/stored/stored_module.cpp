@@ -37,7 +37,7 @@ struct Branch {
 };
 
 [[noreturn]] void refuse(const std::filesystem::path& folder, const std::string& name, std::string_view why) {
-  config_error("{}: the tensor {} {}; --model-weights needs names of parameters as a state dict has them",
+  config_error("{}: the tensor '{}' {}; --model-weights needs names of parameters as a state dict has them",
                escaped(folder.string()), shown_text(name), why);
 }
 

@@ -54,22 +54,23 @@ TEST(Explanation, PlacesAnAllocationByItsSegmentAndWhatIsAllocated) {
   const Planned planned;
   const plan::JobAllocations allocations(planned.arguments, planned.callbacks, planned.profile);
   EXPECT_GT(allocations.points().size(), 100u);
-  // The largest request of the later step's backward.
-  const plan::AllocationPoint* largest = nullptr;
+  // A large request at the peak of the later step.
+  const plan::AllocationPoint* at_peak = nullptr;
   for (const auto& point : allocations.points()) {
-    if (point.step == 2 && (largest == nullptr || point.bytes > largest->bytes)) largest = &point;
+    if (point.step != 2 || point.bytes < 20 * plan::kMiB) continue;
+    if (at_peak == nullptr || point.allocated_before_bytes > at_peak->allocated_before_bytes) at_peak = &point;
   }
-  ASSERT_NE(largest, nullptr);
-  const std::string text = out_of_memory(plan::segment_bytes_of(largest->bytes), largest->allocated_before_bytes,
-                                         largest->allocated_before_bytes + largest->bytes / 2);
+  ASSERT_NE(at_peak, nullptr);
+  const std::string text = out_of_memory(plan::segment_bytes_of(at_peak->bytes), at_peak->allocated_before_bytes,
+                                         at_peak->allocated_before_bytes + at_peak->bytes * 9 / 10);
   const Explanation explanation = explain("", read_text(text), &planned.job_of_run);
   ASSERT_TRUE(explanation.memory && explanation.memory->place);
   const MemoryPlace& place = *explanation.memory->place;
   EXPECT_TRUE(place.size_matches);
   ASSERT_FALSE(place.places.empty());
-  EXPECT_EQ(place.places[0].place, allocations.place_of(*largest));
+  EXPECT_EQ(place.places[0].place, allocations.place_of(*at_peak));
   EXPECT_EQ(explanation.memory->ranks, std::vector<std::int64_t>{2});
-  ASSERT_FALSE(place.changes.empty());
+  ASSERT_FALSE(place.changes.empty()) << to_text(explanation);
   for (const FittingChange& change : place.changes) EXPECT_LE(change.peak_reserved_bytes, *place.limit_bytes);
   EXPECT_TRUE(std::ranges::any_of(
       place.changes, [](const auto& c) { return c.change.find("--micro-batch-size") != std::string::npos; }));
@@ -157,7 +158,7 @@ TEST(Explanation, NamesTheRanksOfHccl) {
       "Notify register has not received the Notify record from remote rank: [24]. base information: [tag[AllReduce_1], "
       "x]. rankSize[32]\nEI0006: [PID: 2] 2025-10-11-15:09:34.713.335 Getting socket times out.";
   const std::string shown = to_text(explain("", read_text(text), nullptr));
-  EXPECT_THAT(shown, HasSubstr("EI0002 (line 1): a rank waited for another one longer than HCCL_EXEC_TIMEOUT; in "
+  EXPECT_THAT(shown, HasSubstr("EI0002 (line 1): a rank waited for another one longer than HCCL_EXEC_TIMEOUT;\n    in "
                                "AllReduce_1 of 32 ranks"));
   EXPECT_THAT(shown, HasSubstr("suspect: rank 24, which did not answer"));
   EXPECT_THAT(shown, HasSubstr("HCCL_CONNECT_TIMEOUT"));

@@ -4,6 +4,7 @@
 #include "engine/plan/weights_plan.h"
 
 #include <algorithm>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -43,13 +44,14 @@ std::filesystem::path write_folder(bool tied) {
   return folder;
 }
 
-train::TrainSections job(const std::string& yaml) {
+// A tied parameter belongs to the root: its two modules are in no other group.
+train::TrainSections job(const std::string& yaml, bool tied = false) {
   train::TrainSections a = arguments();
   a.model.model_config.reset();
   a.parallel.fsdp2_config_path = test::write_file(
-      test::fresh_folder() / "fsdp2.yaml",
-      yaml +
-          "sub_modules_to_wrap: [model.embed_tokens, \"model.layers.{*}\"]\nparam_dtype: bf16\nreduce_dtype: fp32\n");
+      std::filesystem::path(::testing::TempDir()) / "weights_plan_fsdp2.yaml",
+      fmt::format("{}sub_modules_to_wrap: [{}\"model.layers.{{*}}\"]\nparam_dtype: bf16\nreduce_dtype: fp32\n", yaml,
+                  tied ? "" : "model.embed_tokens, "));
   return a;
 }
 
@@ -84,7 +86,7 @@ class WeightsOf : public ::testing::TestWithParam<std::tuple<bool, const char*>>
 TEST_P(WeightsOf, AFolderAreAsTheConfigurationsPlanHasThem) {
   const auto& [tied, yaml] = GetParam();
   const auto folder = write_folder(tied);
-  train::TrainSections by_config = job(yaml), by_weights = job(yaml);
+  train::TrainSections by_config = job(yaml, tied), by_weights = job(yaml, tied);
   by_config.model.model_config = folder / "config.json";
   by_weights.model.model_weights = folder;
   const auto device = profile();
