@@ -93,7 +93,7 @@ std::string out_of_order_text(const OutOfOrder& found) {
   return text;
 }
 
-std::string place_text(const HangPlace& place, const Hang& hang) {
+std::string place_text(const HangPlace& place) {
   const std::int64_t step = std::ssize(place.order.step);
   std::string text = line(fmt::format("  in the planned step, over {} ({} ranks): {}", place.order.axis,
                                       place.order.ranks.size(), of_which(place.candidates)));
@@ -102,8 +102,10 @@ std::string place_text(const HangPlace& place, const Hang& hang) {
                        "{} reported collectives agree with the plan's order",
                        place.step, place.offsets.front(), step, place.agreeing, place.reported));
   if (place.candidates.size() > 1) {
-    text += line("    more than one, as they have the same type and size: collective " + std::to_string(hang.waited) +
-                 " is the first one without collectives before the first step");
+    text +=
+        line(fmt::format("    more than one, as they have the same type and size: it is the first with {} "
+                         "collectives before the first step, another with more",
+                         place.offsets.front()));
   }
   for (const OutOfOrder& found : place.out_of_order) text += out_of_order_text(found);
   return text;
@@ -111,7 +113,7 @@ std::string place_text(const HangPlace& place, const Hang& hang) {
 
 std::string text_of(const ExplainedHang& hang, bool has_job) {
   std::string text = line(head_of(hang.hang)) + suspects_of(hang.hang);
-  if (hang.place) return text + place_text(*hang.place, hang.hang);
+  if (hang.place) return text + place_text(*hang.place);
   if (!has_job) return text;
   if (!hang.hang.collective) {
     return text + line("  the texts have no type and size of a collective, so that it has no place in the plan");

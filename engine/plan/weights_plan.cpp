@@ -4,6 +4,7 @@
 
 #include "engine/core/error.h"
 #include "engine/objective/objective.h"
+#include "engine/train/inputs.h"
 #include "models/stored/stored_module.h"
 
 namespace loom::plan {
@@ -62,6 +63,12 @@ std::int64_t bytes_of(const MemorySample& sample, MemCategory category) {
   return sample.by_category[static_cast<std::size_t>(category)];
 }
 
+// Of the file. Those of the schedule compare gathers with kernels, which are not known.
+std::vector<std::string> warnings_of(const train::TrainSections& arguments, const train::PretrainCallbacks& callbacks) {
+  const train::TrainingInputs inputs = train::read_inputs(arguments, callbacks, check_config);
+  return inputs.fsdp2 ? inputs.fsdp2->warnings : std::vector<std::string>{};
+}
+
 // How the memory stands where the optimizer begins: gradients are there, activations are gone.
 const MemorySample& at_optimizer(const device::Recording& recording) {
   const auto is_optimizer = [&](const device::Entry& entry) {
@@ -79,7 +86,8 @@ const MemorySample& at_optimizer(const device::Recording& recording) {
 WeightsPlan plan_weights(const train::TrainSections& arguments, const virtual_time::HardwareProfile& profile) {
   check_flags(arguments);
   const std::filesystem::path folder = arguments.model.model_weights.value();
-  const StepEstimate step = estimate_step(arguments, callbacks_of(folder), profile, Capacity::kLifted, check_config);
+  const train::PretrainCallbacks callbacks = callbacks_of(folder);
+  const StepEstimate step = estimate_step(arguments, callbacks, profile, Capacity::kLifted, check_config);
   WeightsPlan plan{.folder = folder,
                    .parameters = step.parameters,
                    .trained_parameters = step.trained_parameters,
@@ -92,7 +100,7 @@ WeightsPlan plan_weights(const train::TrainSections& arguments, const virtual_ti
                    .groups = observe::groups_of_step(step.run().recording, step.run().times).groups,
                    .communication = step.communication,
                    .volume = step.volume,
-                   .warnings = step.warnings};
+                   .warnings = warnings_of(arguments, callbacks)};
   const MemorySample& sample = at_optimizer(step.run().recording);
   plan.shard_bytes = bytes_of(sample, MemCategory::kShard);
   plan.gradient_bytes = bytes_of(sample, MemCategory::kGradient);

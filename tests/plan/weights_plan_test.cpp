@@ -102,6 +102,7 @@ TEST_P(WeightsOf, AFolderAreAsTheConfigurationsPlanHasThem) {
   EXPECT_EQ(rows(plan.groups), rows(observe::groups_of_step(recording, wanted.run().times).groups));
   EXPECT_EQ(rows(plan.communication), rows(wanted.communication));
   EXPECT_EQ(plan.volume, wanted.volume);
+  EXPECT_THAT(plan.warnings, ::testing::IsEmpty());  // of kernels that hide nothing: there are none
 }
 
 INSTANTIATE_TEST_SUITE_P(
