@@ -59,8 +59,10 @@ class Tables:
 
     def differ(self, values, where):
         other = next(i for i, value in enumerate(values) if value != values[0])
-        raise NotScalable(f"{where} is {short(values[0])} at {place(self.points[0])} and {short(values[other])} at "
-                          f"{place(self.points[other])}")
+        raise NotScalable(
+            f"{where} is {short(values[0])} at {place(self.points[0])} and {short(values[other])} at "
+            f"{place(self.points[other])}"
+        )
 
     def event(self, events, where):
         first = events[0]
@@ -102,31 +104,54 @@ def program(recordings, points, fit):
     for recording in recordings[1:]:
         if recording.modules != first.modules or recording.tied != first.tied:
             raise NotScalable("the modules depend on the shapes")
-    parameters = [[name, tables.tensor(column, f"parameter {name}"), trained] for name, column, trained in
-                  ((rows[0][0], tuple(row[1] for row in rows), rows[0][2])
-                   for rows in zip(*(recording.parameters for recording in recordings)))]
-    buffers = [[rows[0][0], tables.tensor(tuple(row[1] for row in rows), f"buffer {rows[0][0]}")]
-               for rows in zip(*(recording.buffers for recording in recordings))]
+    parameters = [
+        [name, tables.tensor(column, f"parameter {name}"), trained]
+        for name, column, trained in (
+            (rows[0][0], tuple(row[1] for row in rows), rows[0][2])
+            for rows in zip(*(recording.parameters for recording in recordings))
+        )
+    ]
+    buffers = [
+        [rows[0][0], tables.tensor(tuple(row[1] for row in rows), f"buffer {rows[0][0]}")]
+        for rows in zip(*(recording.buffers for recording in recordings))
+    ]
     inputs = {}
     for name, value in first.inputs.items():
         values = tuple(recording.inputs[name] for recording in recordings)
-        inputs[name] = tables.value(values, f"input {name}") if isinstance(value, dict) \
+        inputs[name] = (
+            tables.value(values, f"input {name}")
+            if isinstance(value, dict)
             else tables.tensor(values, f"input {name}")
+        )
     inputs_meta = tables.value(tuple(recording.inputs_meta for recording in recordings), "an input's shape")
     events = list(tables.events())
     storages = tables.value(tuple(recording.storages for recording in recordings), "a storage")
-    return {"modules": first.modules, "owners": {str(tensor): module for tensor, module in first.owners.items()},
-            "inputs": inputs, "inputs_meta": inputs_meta, "parameters": parameters, "tied": first.tied,
-            "buffers": buffers, "ops": tables.ops, "storages": storages, "tensors": tables.tensors, "events": events}
+    return {
+        "modules": first.modules,
+        "owners": {str(tensor): module for tensor, module in first.owners.items()},
+        "inputs": inputs,
+        "inputs_meta": inputs_meta,
+        "parameters": parameters,
+        "tied": first.tied,
+        "buffers": buffers,
+        "ops": tables.ops,
+        "storages": storages,
+        "tensors": tables.tensors,
+        "events": events,
+    }
 
 
-def symbols(points):
-    """What B, S and P were in the recordings. `min` is the least value for which the file holds."""
+def symbols(points, least):
+    """What B, S and P were in the recordings. `min` is the least value that the file holds: 2, or what `least` says."""
     found = {}
     for letter in points[0]:
         values = sorted({point[letter] for point in points})
         fixed = len(values) == 1
-        found[letter] = {"values": values, "fixed": fixed, "min": values[0] if fixed else min(2, values[0])}
+        found[letter] = {
+            "values": values,
+            "fixed": fixed,
+            "min": values[0] if fixed else least.get(letter, min(2, values[0])),
+        }
     return found
 
 

@@ -5,7 +5,6 @@ Attention is counted in full, causal or not, as PyTorch counts it.
 
 import math
 
-import torch
 from torch.utils.flop_counter import flop_registry
 
 

@@ -1,8 +1,8 @@
 """Integers that depend on shapes, as exact polynomials of the symbols B, S and P.
 
-A grid of recordings with b batch sizes, s sequence lengths and p numbers of patches determines the polynomials whose degree
-is at most 1 in B and 2 in S and P, and less than b, s and p. One more recording verifies them: an integer that is no such
-polynomial of the shapes differs there.
+A grid of recordings with b batch sizes, s sequence lengths and p numbers of patches determines the polynomials whose
+degree is at most 1 in B and 2 in S and P, and less than b, s and p. One more recording verifies them: an integer that
+is no such polynomial of the shapes differs there.
 """
 
 import itertools
@@ -39,7 +39,9 @@ class Fit:
         self.rows = [self.grid.index(point) for point in self._square()]
 
     def _degrees(self):
-        return {letter: min(HIGHEST[letter], len({point[letter] for point in self.grid}) - 1) for letter in self.letters}
+        return {
+            letter: min(HIGHEST[letter], len({point[letter] for point in self.grid}) - 1) for letter in self.letters
+        }
 
     def _products(self):
         degrees = self._degrees()
@@ -49,7 +51,9 @@ class Fit:
     def _square(self):
         """As many points of the grid as there are products: a smaller grid, which determines them."""
         degrees = self._degrees()
-        kept = {letter: sorted({point[letter] for point in self.grid})[:degrees[letter] + 1] for letter in self.letters}
+        kept = {
+            letter: sorted({point[letter] for point in self.grid})[: degrees[letter] + 1] for letter in self.letters
+        }
         return [point for point in self.grid if all(point[letter] in kept[letter] for letter in self.letters)]
 
     def _values(self, point):
@@ -78,8 +82,10 @@ class Fit:
         for point, integer in zip([*self.grid, self.check], integers):
             predicted = sum(a * b for a, b in zip(row, self._values(point)))
             if predicted != integer:
-                raise NotScalable(f"an integer is {integer} at {place(point)}, where the fit of the other shapes says "
-                                  f"{float(predicted):g}")
+                raise NotScalable(
+                    f"an integer is {integer} at {place(point)}, where the fit of the other shapes says "
+                    f"{float(predicted):g}"
+                )
         return [written(coefficient) for coefficient in row]
 
 
@@ -96,8 +102,10 @@ def written(coefficient):
 def inverse(matrix):
     """Of a square matrix of integers, exactly."""
     size = len(matrix)
-    rows = [[Fraction(value) for value in line] + [Fraction(int(i == j)) for j in range(size)]
-            for i, line in enumerate(matrix)]
+    rows = [
+        [Fraction(value) for value in line] + [Fraction(int(i == j)) for j in range(size)]
+        for i, line in enumerate(matrix)
+    ]
     for column in range(size):
         pivot = next(row for row in range(column, size) if rows[row][column])
         rows[column], rows[pivot] = rows[pivot], rows[column]

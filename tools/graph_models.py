@@ -1,7 +1,7 @@
 """The models and inputs of a recording: classes of transformers by their config.json, or a module of a Python file.
 
-A model and its inputs are made inside the fake mode, so they have shapes and no values. Inputs whose values Python reads
-(grids, ids among which it looks for pictures) are real: control inputs.
+A model and its inputs are made inside the fake mode, so they have shapes and no values. Inputs whose values Python
+reads (grids, ids among which it looks for pictures) are real: control inputs.
 """
 
 import contextlib
@@ -38,6 +38,7 @@ def told(what):
 
 # ---- transformers
 
+
 class HuggingFaceModel:
     """A class of transformers with the inputs that its family takes."""
 
@@ -47,8 +48,11 @@ class HuggingFaceModel:
         for setting in arguments.set:
             apply_setting(self.config, setting)
         if self.config.get("quantization_config"):
-            raise error(self.where, "quantization_config: quantised weights cannot be recorded",
-                        "record the model without it")
+            raise error(
+                self.where,
+                "quantization_config: quantised weights cannot be recorded",
+                "record the model without it",
+            )
         self.class_name = arguments.class_name or first_architecture(self.config, self.where)
         self.experts = arguments.experts
         self.images = arguments.image
@@ -65,27 +69,38 @@ class HuggingFaceModel:
             return "text"
         if name == "pixel_values" and "vision_config" not in self.config:
             return "image"
-        raise error(self.where, f"{self.class_name}: inputs of this kind are not known here",
-                    "give a Python file with `inputs`: --python FILE.py:make_model")
+        raise error(
+            self.where,
+            f"{self.class_name}: inputs of this kind are not known here",
+            "give a Python file with `inputs`: --python FILE.py:make_model",
+        )
 
     def model_class(self):
         import transformers
+
         found = getattr(transformers, self.class_name, None)
         if found is None or not hasattr(found, "main_input_name"):
-            raise error(self.where, f"transformers {transformers.__version__} has no model class {self.class_name}",
-                        "name one of its classes with --class")
+            raise error(
+                self.where,
+                f"transformers {transformers.__version__} has no model class {self.class_name}",
+                "name one of its classes with --class",
+            )
         return found
 
     def make(self):
         import transformers
+
         skip_packed_masks()
         model_type = self.config.get("model_type")
         rest = {name: value for name, value in self.config.items() if name != "model_type"}
         try:
             config = transformers.AutoConfig.for_model(model_type, **rest)
         except ValueError as problem:
-            raise error(self.where, f"model_type {json.dumps(model_type)}: {first_line(problem)}",
-                        "use a model type of the installed transformers, or --python") from None
+            raise error(
+                self.where,
+                f"model_type {json.dumps(model_type)}: {first_line(problem)}",
+                "use a model type of the installed transformers, or --python",
+            ) from None
         made = self.model_class()
         if made._can_set_experts_implementation():
             config._experts_implementation = self.experts or "grouped_mm"
@@ -102,7 +117,9 @@ class HuggingFaceModel:
         found = {"input_ids": ids, "labels": torch.zeros_like(ids)}
         if kind == "qwen_vl":
             found = self._qwen_vl_inputs(point, found["labels"])
-        if "use_cache" in inspect.signature(self.model_class().forward).parameters or hasattr(self.built_config, "use_cache"):
+        if "use_cache" in inspect.signature(self.model_class().forward).parameters or hasattr(
+            self.built_config, "use_cache"
+        ):
             found["use_cache"] = False
         return found
 
@@ -110,15 +127,22 @@ class HuggingFaceModel:
         config = self.built_config
         height, width = self.images[0] if self.images else pair(getattr(config, "image_size", 224))
         channels = getattr(config, "num_channels", 3)
-        return {"pixel_values": torch.zeros((batch, channels, height, width), dtype=self.dtype),
-                "labels": torch.zeros(batch, dtype=torch.int64)}
+        return {
+            "pixel_values": torch.zeros((batch, channels, height, width), dtype=self.dtype),
+            "labels": torch.zeros(batch, dtype=torch.int64),
+        }
 
     def _qwen_vl_inputs(self, point, labels):
         grid, ids = point["control"]["image_grid_thw"], point["control"]["input_ids"]
         vision = self.built_config.vision_config
         width = vision.in_channels * vision.temporal_patch_size * vision.patch_size**2
-        return {"input_ids": ids, "pixel_values": torch.zeros((point["B"] * point["P"], width), dtype=self.dtype),
-                "image_grid_thw": grid, "position_ids": torch.zeros((3, point["B"], point["S"]), dtype=torch.int64), "labels": labels}
+        return {
+            "input_ids": ids,
+            "pixel_values": torch.zeros((point["B"] * point["P"], width), dtype=self.dtype),
+            "image_grid_thw": grid,
+            "position_ids": torch.zeros((3, point["B"], point["S"]), dtype=torch.int64),
+            "labels": labels,
+        }
 
     # ---- pictures of Qwen-VL
 
@@ -126,13 +150,25 @@ class HuggingFaceModel:
         """The numbers of patches of a picture, by --image: one symbol P."""
         family = self.family()
         if self.images and family == "text" or len(self.images) > 1 and family == "image":
-            raise error("--image", f"{self.class_name} takes " + ("no pictures" if family == "text" else "one size"),
-                        "leave it out" if family == "text" else "give one")
+            raise error(
+                "--image",
+                f"{self.class_name} takes " + ("no pictures" if family == "text" else "one size"),
+                "leave it out" if family == "text" else "give one",
+            )
         if family != "qwen_vl":
             return []
         if not self.images:
-            raise error(self.where, f"{self.class_name} takes pictures", "give their height and width: --image 448 448")
+            raise error(
+                self.where, f"{self.class_name} takes pictures", "give their height and width: --image 448 448"
+            )
         return [math.prod(self._grid(image)) for image in self.images]
+
+    def least(self):
+        """A sequence holds its picture."""
+        return {"S": max(self._tokens(patches) for patches in self.patches())} if self.patches() else {}
+
+    def _tokens(self, patches):
+        return patches // self._vision("spatial_merge_size", 2) ** 2
 
     def _vision(self, key, default):
         return self.config["vision_config"].get(key, default)
@@ -141,8 +177,11 @@ class HuggingFaceModel:
         patch = self._vision("patch_size", 16 if self.config["model_type"] == "qwen3_vl" else 14)
         merged = patch * self._vision("spatial_merge_size", 2)
         if any(side % merged for side in image):
-            raise error("--image", f"{image[0]} x {image[1]} is no multiple of {merged}",
-                        "give sides that are: a patch's side times the merged patches")
+            raise error(
+                "--image",
+                f"{image[0]} x {image[1]} is no multiple of {merged}",
+                "give sides that are: a patch's side times the merged patches",
+            )
         return image[0] // patch, image[1] // patch
 
     def control(self, point):
@@ -150,10 +189,13 @@ class HuggingFaceModel:
         if self.family() != "qwen_vl":
             return {}
         image = self.images[self.patches().index(point["P"])]
-        tokens = point["P"] // self._vision("spatial_merge_size", 2)**2
+        tokens = self._tokens(point["P"])
         if tokens > point["S"]:
-            raise error("--sequence", f"{point['S']} tokens cannot hold the {tokens} of one picture",
-                        "give longer sequences or a smaller --image")
+            raise error(
+                "--sequence",
+                f"{point['S']} tokens cannot hold the {tokens} of one picture",
+                "give longer sequences or a smaller --image",
+            )
         ids = torch.zeros((point["B"], point["S"]), dtype=torch.int64)
         ids[:, :tokens] = self.config["image_token_id"]
         grid = torch.tensor([[1, *self._grid(image)]] * point["B"])
@@ -210,25 +252,33 @@ def first_architecture(config, where):
 def skip_packed_masks():
     """On fake tensors transformers looks for packed sequences and makes a mask that training does not have."""
     import transformers.masking_utils
+
     transformers.masking_utils.find_packed_sequence_indices = lambda position_ids: None
 
 
 # ---- a Python file
 
+
 class PythonModel:
-    """FILE.py:FUNCTION: the function makes the module; `inputs(batch, sequence)` of the file gives the keyword arguments
-    of its forward, `control(batch, sequence)`, if there is one, those that must be real tensors."""
+    """FILE.py:FUNCTION: the function makes the module; `inputs(batch, sequence)` of the file gives the keyword
+    arguments of its forward, `control(batch, sequence)`, if there is one, those that must be real tensors."""
 
     takes_sequences = True
 
     def __init__(self, arguments):
-        for flag, value in (("--class", arguments.class_name), ("--set", arguments.set), ("--image", arguments.image),
-                            ("--experts", arguments.experts)):
+        for flag, value in (
+            ("--class", arguments.class_name),
+            ("--set", arguments.set),
+            ("--image", arguments.image),
+            ("--experts", arguments.experts),
+        ):
             if value:
                 raise error(flag, "it goes with --model", "write it into the Python file")
         path, colon, function = arguments.python.rpartition(":")
         if not colon or not path.endswith(".py"):
-            raise error("--python", repr(arguments.python), "write FILE.py:FUNCTION, the function that makes the model")
+            raise error(
+                "--python", repr(arguments.python), "write FILE.py:FUNCTION, the function that makes the model"
+            )
         if not pathlib.Path(path).is_file():
             raise error("--python", f"there is no file {path}", "write FILE.py:FUNCTION")
         spec = importlib.util.spec_from_file_location("recorded_model", path)
@@ -237,13 +287,24 @@ class PythonModel:
             spec.loader.exec_module(self.file)
         for name in (function, "inputs"):
             if not callable(getattr(self.file, name, None)):
-                raise error(path, f"there is no function {name}", f"define {name}" + ("" if name == function else
-                            "(batch, sequence), which returns the keyword arguments of forward"))
+                raise error(
+                    path,
+                    f"there is no function {name}",
+                    f"define {name}"
+                    + (
+                        ""
+                        if name == function
+                        else "(batch, sequence), which returns the keyword arguments of forward"
+                    ),
+                )
         self.make = getattr(self.file, function)
         self.class_name = None
 
     def patches(self):
         return []
+
+    def least(self):
+        return {}
 
     def control(self, point):
         function = getattr(self.file, "control", None)
@@ -255,6 +316,7 @@ class PythonModel:
 
 
 # ---- what is done to every model
+
 
 def cast_parameters(model, dtype):
     """Parameters in the compute dtype, tied ones still tied; buffers as they are."""
@@ -274,8 +336,11 @@ def selected(model, pattern):
     if not found:
         found = [module for module in model.modules() if type(module).__name__ == pattern.rpartition(".")[2]]
     if not found:
-        raise error("--cast-inputs-of", f"{pattern!r} matches no module",
-                    "write a module's path, with {*} for the entries of a list, or a class")
+        raise error(
+            "--cast-inputs-of",
+            f"{pattern!r} matches no module",
+            "write a module's path, with {*} for the entries of a list, or a class",
+        )
     return found
 
 
@@ -289,14 +354,19 @@ def pattern_expression(pattern):
     indices = set()
     for part in inside.split(","):
         if not re.fullmatch(r"\d+(-\d+)?", part):
-            raise error("--cast-inputs-of", f"{pattern!r}: {part!r} is no index and no range", "write {*} or {0-3,8}")
+            raise error(
+                "--cast-inputs-of", f"{pattern!r}: {part!r} is no index and no range", "write {*} or {0-3,8}"
+            )
         first, _, last = part.partition("-")
         indices.update(range(int(first), int(last or first) + 1))
-    return re.compile(re.escape(head) + "(" + "|".join(str(index) for index in sorted(indices)) + ")" + re.escape(tail))
+    return re.compile(
+        re.escape(head) + "(" + "|".join(str(index) for index in sorted(indices)) + ")" + re.escape(tail)
+    )
 
 
 def cast_inputs_of(model, patterns, dtype):
     """Floating inputs of these modules in the compute dtype, as FSDP casts the inputs of a module that it wraps."""
+
     def cast(value):
         return value.to(dtype) if isinstance(value, torch.Tensor) and value.is_floating_point() else value
 
@@ -323,4 +393,4 @@ def loss_of(output):
 
 
 def first_line(problem):
-    return (str(problem).strip().splitlines() or [type(problem).__name__])[0]
+    return (str(problem).strip().splitlines() or [type(problem).__name__])[0].rstrip(".")

@@ -1,10 +1,10 @@
 """One kernel on the device is one node in the recording.
 
-On a machine without the device, PyTorch takes kernels of its own: the CPU's flash attention, or rms_norm in fp32 steps that
-save more. DeviceKernels puts a node in their place that saves what the device's kernel saves:
+On a machine without the device, PyTorch takes kernels of its own: the CPU's flash attention, or rms_norm in fp32 steps
+that save more. DeviceKernels puts a node in their place that saves what the device's kernel saves:
 
-  rec.sdpa       query, key, value, output, fp32 log-sum-exp [..., heads, rows], and the mask if there is one. The output
-                 lies in memory as the query does.
+  rec.sdpa       query, key, value, output, fp32 log-sum-exp [..., heads, rows], and the mask if there is one. The
+                 output lies in memory as the query does.
   rec.rms_norm   input, weight, fp32 reciprocal root per row.
   native_dropout the bool mask; on a CPU dropout would be three operators and a mask of the input's dtype.
 """
@@ -14,11 +14,17 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 library = torch.library.Library("rec", "DEF")
-library.define("sdpa(Tensor query, Tensor key, Tensor value, Tensor? mask, float dropout, bool causal) -> (Tensor, Tensor)")
-library.define("sdpa_backward(Tensor grad, Tensor query, Tensor key, Tensor value, Tensor out, Tensor logsumexp, "
-               "Tensor? mask, float dropout, bool causal) -> (Tensor, Tensor, Tensor)")
-library.define("sdpa_backward.mask(Tensor grad, Tensor query, Tensor key, Tensor value, Tensor out, Tensor logsumexp, "
-               "Tensor mask, float dropout, bool causal) -> (Tensor, Tensor, Tensor, Tensor)")
+library.define(
+    "sdpa(Tensor query, Tensor key, Tensor value, Tensor? mask, float dropout, bool causal) -> (Tensor, Tensor)"
+)
+library.define(
+    "sdpa_backward(Tensor grad, Tensor query, Tensor key, Tensor value, Tensor out, Tensor logsumexp, "
+    "Tensor? mask, float dropout, bool causal) -> (Tensor, Tensor, Tensor)"
+)
+library.define(
+    "sdpa_backward.mask(Tensor grad, Tensor query, Tensor key, Tensor value, Tensor out, Tensor logsumexp, "
+    "Tensor mask, float dropout, bool causal) -> (Tensor, Tensor, Tensor, Tensor)"
+)
 library.define("rms_norm(Tensor input, Tensor? weight, int dims) -> (Tensor, Tensor)")
 library.define("rms_norm_backward(Tensor grad, Tensor input, Tensor weight, Tensor rstd) -> (Tensor, Tensor)")
 library.define("rms_norm_backward.plain(Tensor grad, Tensor input, Tensor rstd) -> Tensor")
@@ -29,7 +35,7 @@ def implementation(name):
 
 
 def laid_out_as(pattern, shape):
-    """An empty tensor of `shape` whose dimensions follow each other in memory as those of `pattern`; the last is innermost."""
+    """An empty tensor of `shape` with its dimensions in memory in the order of `pattern`'s; the last is innermost."""
     outer = range(pattern.dim() - 1)
     order = sorted(outer, key=lambda dim: -pattern.stride(dim)) + [pattern.dim() - 1]
     dense = pattern.new_empty([shape[dim] for dim in order])
@@ -54,7 +60,7 @@ def _(grad, query, key, value, out, logsumexp, mask, dropout, causal):
 
 @implementation("rms_norm")
 def _(input, weight, dims):
-    rows = input.shape[:input.dim() - dims]
+    rows = input.shape[: input.dim() - dims]
     out = torch.empty_like(input, memory_format=torch.contiguous_format)
     return out, input.new_empty((*rows, *[1] * dims), dtype=torch.float32)
 

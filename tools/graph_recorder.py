@@ -64,6 +64,7 @@ class Recorder(TorchDispatchMode):
         self.saves = 0
         self.calls = {}
         self.stack = []
+        self.last_module = 0
         self.module_of_sequence = {}
         self.node_name = None
         self.node_sequence = None
@@ -138,8 +139,13 @@ class Recorder(TorchDispatchMode):
             self.event("free", number)
 
     def describe(self, tensor):
-        return (self._storage(tensor), dtype_name(tensor.dtype), tuple(tensor.shape), tuple(tensor.stride()),
-                tensor.storage_offset())
+        return (
+            self._storage(tensor),
+            dtype_name(tensor.dtype),
+            tuple(tensor.shape),
+            tuple(tensor.stride()),
+            tensor.storage_offset(),
+        )
 
     def event(self, *fields):
         if self.recording:
@@ -178,8 +184,8 @@ class Recorder(TorchDispatchMode):
         return self.stack[-1] if self.stack else 0
 
     def place_name(self):
-        """The module that runs, for messages."""
-        path = self.modules[self._module()][0]
+        """The module of the last operator, for messages."""
+        path = self.modules[self.last_module][0]
         return ("the backward of " if self.backward else "") + (path or "the model")
 
     def _sequence(self):
@@ -208,7 +214,7 @@ class Recorder(TorchDispatchMode):
             if lasting is not None:
                 return torch.as_strided(lasting.view(dtype), shape, strides, offset)
             with self.fake_mode:
-                elements = self.storages[kept.storage][0] // dtype.itemsize
+                elements = -(-self.storages[kept.storage][0] // dtype.itemsize)
                 fresh = torch.empty(elements, dtype=dtype)
                 self._hold(fresh.untyped_storage(), kept.storage)
                 return torch.as_strided(fresh, shape, strides, offset)
@@ -220,13 +226,23 @@ class Recorder(TorchDispatchMode):
         leaves = [leaf for leaf in tree_flatten((arguments, named))[0] if isinstance(leaf, torch.Tensor)]
         if not self.recording or function.namespace == "prim" or function is torch.ops.aten.detach.default:
             return self._run(function, leaves, arguments, named)
-        place = self._place()
+        sequence, node, module = self._place()
+        self.last_module = module
         inputs = [self.describe(leaf) for leaf in leaves]
         result = self._run(function, leaves, arguments, named)
         outputs = self._tensors(result)
-        sequence, node, module = place
-        self.event("op", str(function), inputs, outputs, plain_arguments(arguments, named),
-                   flops_of(function, arguments, named, result), sequence, node, module, writes(function, arguments))
+        self.event(
+            "op",
+            str(function),
+            inputs,
+            outputs,
+            plain_arguments(arguments, named),
+            flops_of(function, arguments, named, result),
+            sequence,
+            node,
+            module,
+            writes(function, arguments),
+        )
         return result
 
     def _place(self):
@@ -260,9 +276,11 @@ class Recorder(TorchDispatchMode):
     def record(self, model, step):
         """Records `step(self)`, which returns the loss and says when it has it, and the backward of that loss."""
         self.first_sequence = torch._C._autograd._get_sequence_nr()
-        handles = [torch.nn.modules.module.register_module_forward_pre_hook(self._enter),
-                   torch.nn.modules.module.register_module_forward_hook(self._exit, always_call=True),
-                   *self._watch_parameters(model)]
+        handles = [
+            torch.nn.modules.module.register_module_forward_pre_hook(self._enter),
+            torch.nn.modules.module.register_module_forward_hook(self._exit, always_call=True),
+            *self._watch_parameters(model),
+        ]
         gc.collect()
         gc.disable()
         try:
@@ -286,9 +304,11 @@ class Recorder(TorchDispatchMode):
         names = {}
         for name, parameter in model.named_parameters():
             names.setdefault(parameter.untyped_storage()._cdata, name)
-        return [parameter.register_post_accumulate_grad_hook(
-                    self._grad_hook(names[parameter.untyped_storage()._cdata]))
-                for parameter in model.parameters() if parameter.requires_grad]
+        return [
+            parameter.register_post_accumulate_grad_hook(self._grad_hook(names[parameter.untyped_storage()._cdata]))
+            for parameter in model.parameters()
+            if parameter.requires_grad
+        ]
 
     def _grad_hook(self, name):
         return lambda parameter: self.event("grad", name, self.describe(parameter.grad))
@@ -308,6 +328,7 @@ class Recorder(TorchDispatchMode):
     def _node_hook(self, sequence, name):
         return lambda grad_inputs, grad_outputs: self.event("node", sequence, name)
 
+
 def small_integer_factory(function, arguments, named):
     """A factory of integers or booleans that is small enough to be made for real."""
     with unset_fake_temporarily():
@@ -317,8 +338,12 @@ def small_integer_factory(function, arguments, named):
             made = function(*arguments, **meta)
         except (RuntimeError, TypeError, NotImplementedError):
             return False
-    return (isinstance(made, torch.Tensor) and not made.dtype.is_floating_point and not made.dtype.is_complex
-            and made.numel() <= REAL_FACTORY_ELEMENTS)
+    return (
+        isinstance(made, torch.Tensor)
+        and not made.dtype.is_floating_point
+        and not made.dtype.is_complex
+        and made.numel() <= REAL_FACTORY_ELEMENTS
+    )
 
 
 def plain_arguments(arguments, named):
@@ -342,7 +367,12 @@ def plain_value(value):
 
 def writes(function, arguments):
     """Positions of the arguments that the operator changes in place."""
-    written = [index for index, argument in enumerate(function._schema.arguments)
-               if argument.alias_info is not None and argument.alias_info.is_write and index < len(arguments)
-               and isinstance(arguments[index], torch.Tensor)]
+    written = [
+        index
+        for index, argument in enumerate(function._schema.arguments)
+        if argument.alias_info is not None
+        and argument.alias_info.is_write
+        and index < len(arguments)
+        and isinstance(arguments[index], torch.Tensor)
+    ]
     return {"writes": written} if written else {}

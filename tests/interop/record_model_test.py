@@ -2,13 +2,13 @@
 
 usage: record_model_test.py [--graphs FOLDER] [CASE...]
 
---graphs  a folder of cases, each with graph.json.gz (version 0) and expected.json.gz (class, config, inputs); without it
-          the cases of this file run alone.
+--graphs  a folder of cases, each with graph.json.gz (version 0) and expected.json.gz (class, config, inputs); without
+          it the cases of this file run alone.
 
-A recording is equal to a reference if modules, parameters, tensors, storages and events are equal one by one. Two fields
-may differ, in one way each: a backward operator's module (ours is that of the first forward event with the node's sequence
-number, the references' that of the last operator with it, or 0), and the FLOPs of the CPU's flash attention, which the
-references give as 0. Prints a line per case; the last is `N passed, N failed`.
+A recording is equal to a reference if modules, parameters, tensors, storages and events are equal one by one. Two
+fields may differ, in one way each: a backward operator's module (ours is that of the first forward event with the
+node's sequence number, the references' that of the last operator with it, or 0), and the FLOPs of the CPU's flash
+attention, which the references give as 0. Prints a line per case; the last is `N passed, N failed`.
 """
 
 import argparse
@@ -44,6 +44,7 @@ def recorded(words, point):
 
 
 # ---- references
+
 
 def reference_words(folder, case, dtype):
     """The command line and the shape of a reference."""
@@ -102,9 +103,23 @@ def equal_to_reference(folder, case, name, dtype):
     reference = loaded(folder / case / name)
     words, point = reference_words(folder, case, dtype)
     ours = recorded(words, point)
-    for key in ("modules", "owners", "parameters", "tied", "buffers", "inputs", "inputs_meta", "ops", "storages", "tensors"):
-        different = [(mine, other) for mine, other in zip(ours[key], reference[key]) if mine != other] \
-            if isinstance(ours[key], list) else ours[key] != reference[key]
+    for key in (
+        "modules",
+        "owners",
+        "parameters",
+        "tied",
+        "buffers",
+        "inputs",
+        "inputs_meta",
+        "ops",
+        "storages",
+        "tensors",
+    ):
+        different = (
+            [(mine, other) for mine, other in zip(ours[key], reference[key]) if mine != other]
+            if isinstance(ours[key], list)
+            else ours[key] != reference[key]
+        )
         if different or len(ours[key]) != len(reference[key]):
             return f"{key} differ ({len(ours[key])} and {len(reference[key])}): {str(different)[:300]}"
     nodes = modules_of_nodes(reference)
@@ -120,10 +135,14 @@ def references(folder):
     for case in sorted(path.parent.name for path in folder.glob("*/graph.json.gz")):
         yield case, lambda case=case: equal_to_reference(folder, case, "graph.json.gz", "bfloat16")
         if (folder / case / "graph_fp32.json.gz").exists():
-            yield f"{case}_fp32", lambda case=case: equal_to_reference(folder, case, "graph_fp32.json.gz", "float32")
+            yield (
+                f"{case}_fp32",
+                lambda case=case: equal_to_reference(folder, case, "graph_fp32.json.gz", "float32"),
+            )
 
 
 # ---- forms
+
 
 def at(graph, point):
     """The program of a file at one shape, in plain integers."""
@@ -145,7 +164,9 @@ def at(graph, point):
         if isinstance(value, list):
             return [plain(item) for item in value]
         if isinstance(value, dict):
-            return forms[value["f"]] if list(value) == ["f"] else {name: plain(item) for name, item in value.items()}
+            return (
+                forms[value["f"]] if list(value) == ["f"] else {name: plain(item) for name, item in value.items()}
+            )
         return value
 
     return {key: plain(graph[key]) for key in ("inputs_meta", "storages", "tensors", "events")}
@@ -167,8 +188,11 @@ def predicted(case, point):
     ours = recorded(["--model", SMALL / case], point)
     there = at(graph, point)
     for key in there:
-        wrong = [(mine, other) for mine, other in zip(there[key], ours[key]) if mine != other] \
-            if isinstance(there[key], list) else there[key] != ours[key]
+        wrong = (
+            [(mine, other) for mine, other in zip(there[key], ours[key]) if mine != other]
+            if isinstance(there[key], list)
+            else there[key] != ours[key]
+        )
         if wrong or len(there[key]) != len(ours[key]):
             return f"{key}: {str(wrong)[:300]}"
     return None
@@ -176,11 +200,15 @@ def predicted(case, point):
 
 # ---- texts
 
+
 def answer(words):
     """Exit status and the last line that the command prints."""
     with tempfile.TemporaryDirectory() as folder:
-        done = subprocess.run([sys.executable, TREE / "tools/record_model.py", *map(str, words), "--out", f"{folder}/graph.json.gz"],
-                              capture_output=True, text=True)
+        done = subprocess.run(
+            [sys.executable, TREE / "tools/record_model.py", *map(str, words), "--out", f"{folder}/graph.json.gz"],
+            capture_output=True,
+            text=True,
+        )
         lines = done.stderr.strip().splitlines() or [""]
         path = pathlib.Path(folder) / "graph.json.gz"
         return done.returncode, lines[-1].replace(folder + "/", ""), loaded(path) if path.exists() else None
@@ -198,8 +226,14 @@ def cast():
     words = ["--python", f"{MODELS}:fp32_table", "--batch", 2, "--sequence", 8]
 
     def copied(graph):
-        return [graph["tensors"][event[2][0]][2] for event in graph["events"]
-                if event[0] == "op" and graph["ops"][event[1]] == "aten._to_copy.default" and event[8] in (3, 4) and not event[7]]
+        return [
+            graph["tensors"][event[2][0]][2]
+            for event in graph["events"]
+            if event[0] == "op"
+            and graph["ops"][event[1]] == "aten._to_copy.default"
+            and event[8] in (3, 4)
+            and not event[7]
+        ]
 
     found = [copied(answer([*words, *more])[2]) for more in ([], ["--cast-inputs-of", "blocks.{*}"])]
     return None if found == [[[2, 8, 8]] * 2, [[8]] * 2] else str(found)
@@ -208,23 +242,58 @@ def cast():
 def own_cases():
     for case in ("tiny_qwen3", "tiny_gpt2", "tiny_llama"):
         for point in ({"B": 5, "S": 224}, {"B": 7, "S": 97}):
-            yield f"{case} at B = {point['B']}, S = {point['S']}", lambda case=case, point=point: predicted(case, point)
+            yield (
+                f"{case} at B = {point['B']}, S = {point['S']}",
+                lambda case=case, point=point: predicted(case, point),
+            )
     qwen = ["--model", SMALL / "tiny_qwen3"]
-    yield "B = 1 beside others", lambda: says([*qwen, "--batch", 1, 2], "--batch: B = 1 is another program than B = 2 and "
-                                              "more; record it alone: --batch 1")
-    yield "no such key", lambda: says([*qwen, "--set", "layers=4"], "--set: the configuration has no key 'layers'; name a "
-                                      "key of config.json")
-    yield "no such class", lambda: says([*qwen, "--class", "Qwen99"], "has no model class Qwen99; name one of its classes "
-                                        "with --class")
-    yield "no such file", lambda: says(["--model", "absent.json"], "absent.json: No such file or directory; --model takes a "
-                                       "config.json or the folder that has it")
+    yield (
+        "B = 1 beside others",
+        lambda: says(
+            [*qwen, "--batch", 1, 2],
+            "--batch: B = 1 is another program than B = 2 and more; record it alone: --batch 1",
+        ),
+    )
+    yield (
+        "no such key",
+        lambda: says(
+            [*qwen, "--set", "layers=4"], "--set: the configuration has no key 'layers'; name a key of config.json"
+        ),
+    )
+    yield (
+        "no such class",
+        lambda: says(
+            [*qwen, "--class", "Qwen99"], "has no model class Qwen99; name one of its classes with --class"
+        ),
+    )
+    yield (
+        "no such file",
+        lambda: says(
+            ["--model", "absent.json"],
+            "absent.json: No such file or directory; --model takes a config.json or the folder that has it",
+        ),
+    )
     mine = ["--batch", 2, "--sequence", 8]
-    yield "nonzero", lambda: says(["--python", f"{MODELS}:chooses", *mine], "recording stopped in the model: "
-                                  "DynamicOutputShapeException: aten.nonzero.default; which rows are chosen depends on values")
-    yield "item", lambda: says(["--python", f"{MODELS}:reads_a_value", *mine], "Python reads a value of a tensor; give that "
-                               "input as a real tensor")
-    yield "groups of odd width", lambda: says(["--python", f"{MODELS}:odd_groups", *mine], "multiple of 16 bytes")
-    yield "another program at S >= 160", lambda: says(["--python", f"{MODELS}:branches"], "graph.json.gz: cannot be scaled: ", 0)
+    yield (
+        "nonzero",
+        lambda: says(
+            ["--python", f"{MODELS}:chooses", *mine],
+            "recording stopped in the model: "
+            "DynamicOutputShapeException: aten.nonzero.default; which rows are chosen depends on values",
+        ),
+    )
+    yield (
+        "item",
+        lambda: says(
+            ["--python", f"{MODELS}:reads_a_value", *mine],
+            "Python reads a value of a tensor; give that input as a real tensor",
+        ),
+    )
+    yield "groups of odd width", lambda: says(["--python", f"{MODELS}:odd_groups", *mine], "multiple of 16 bytes, got 12; choose widths")
+    yield (
+        "another program at S >= 160",
+        lambda: says(["--python", f"{MODELS}:branches"], "graph.json.gz: cannot be scaled: ", 0),
+    )
     yield "casts", cast
 
 

@@ -1,4 +1,4 @@
-"""Modules that record_model_test.py records: two of the references, and small ones that a recording refuses or changes."""
+"""Modules that record_model_test.py records: two of the references, and small ones for texts and casts."""
 
 import torch
 from torch import nn
@@ -67,7 +67,9 @@ class Decoder(nn.Module):
     def logits(self, ids):
         rows = ids.shape[1]
         x = self.embed_tokens(ids)
-        inverse = 1.0 / (500000.0 ** (torch.arange(0, self.head_width, 2, device=ids.device).float() / self.head_width))
+        inverse = 1.0 / (
+            500000.0 ** (torch.arange(0, self.head_width, 2, device=ids.device).float() / self.head_width)
+        )
         angles = torch.outer(torch.arange(rows, device=ids.device).float(), inverse)
         both = torch.cat((angles, angles), -1)
         cos, sin = both.cos().to(x.dtype), both.sin().to(x.dtype)
@@ -112,7 +114,8 @@ class DiTBlock(nn.Module):
         h = self.norm1(x) * (1 + scale1.unsqueeze(1)) + shift1.unsqueeze(1)
         q, k, v = self.qkv(h).view(batch, rows, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4).unbind(0)
         x = x + gate1.unsqueeze(1) * self.proj(
-            functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(batch, rows, width))
+            functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(batch, rows, width)
+        )
         h = self.norm2(x) * (1 + scale2.unsqueeze(1)) + shift2.unsqueeze(1)
         return x + gate2.unsqueeze(1) * self.fc2(functional.gelu(self.fc1(h), approximate="tanh"))
 
@@ -143,10 +146,14 @@ class DiT(nn.Module):
 
 
 def dit():
-    inputs_are(lambda batch, sequence: {"x": torch.zeros(batch, 4, 32, 32, dtype=torch.bfloat16),
-                                        "t": torch.zeros(batch, dtype=torch.int64),
-                                        "y": torch.zeros(batch, dtype=torch.int64),
-                                        "target": torch.zeros(batch, 256, 32)})
+    inputs_are(
+        lambda batch, sequence: {
+            "x": torch.zeros(batch, 4, 32, 32, dtype=torch.bfloat16),
+            "t": torch.zeros(batch, dtype=torch.int64),
+            "y": torch.zeros(batch, dtype=torch.int64),
+            "target": torch.zeros(batch, 256, 32),
+        }
+    )
     return DiT()
 
 
