@@ -302,14 +302,12 @@ void check_sources(const job::Job& a, Program program) {
     config_error(
         "--model-config and --init-from-hf-path are both given; keep one: fresh weights or those of the folder");
   }
-  if (a.model.model_graph || a.model.model_weights) {
-    const bool is_graph = a.model.model_graph.has_value();
-    if (models::has_configuration(a.model) || a.model.shape != models::ShapeOptions{} ||
-        (is_graph && a.model.model_weights)) {
-      config_error("{} is given beside another model; keep one of them",
-                   is_graph ? "--model-graph" : "--model-weights");
+  if (a.model.model_weights) {
+    const bool has_other = models::has_configuration(a.model) || a.model.shape != models::ShapeOptions{};
+    if (has_other || a.model.model_graph) {
+      config_error("--model-weights is given beside another model; keep one: weights alone, or a configuration");
     }
-  } else if (!models::has_configuration(a.model)) {
+  } else if (!a.model.model_graph && !models::has_configuration(a.model)) {
     config_error(
         "no model is given; use --model-config FILE (fresh weights), --init-from-hf-path DIR, or Megatron's --num-layers, "
         "--hidden-size, --num-attention-heads and --vocab-size");
