@@ -316,7 +316,7 @@ TEST(Native, LeavesTextToDataThatTheCommandLineNames) {
 
 TEST(Native, RefusesToOverrideTheDataOfPictures) {
   EXPECT_EQ(refusal(kPictures + kTools, {.overrides = {"--data.dataset_param.basic_parameters.cutoff_len=64"}}),
-            "the command line: data.dataset_param.basic_parameters.cutoff_len is 64; the data of pictures is read from "
+            "command line: data.dataset_param.basic_parameters.cutoff_len is 64; the data of pictures is read from "
             "the file alone; write it there");
 }
 

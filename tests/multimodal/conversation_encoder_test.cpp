@@ -181,7 +181,7 @@ TEST_F(Encoding, RefusesTemplatesAndTokenizersThatDoNotFit) {
   options_.template_name = "qwen2v1";
   EXPECT_EQ(refusal(test::conversation({"a", "b"})),
             "data.json: template is qwen2v1, which is not built; did you mean qwen2vl? the templates are qwen2vl, "
-            "qwen2_5_vl, qwen3_vl, internvl2_5");
+            "qwen2_5_vl, qwen3_vl, qwen3_vl_nothink, internvl2_5");
   options_.template_name = "qwen2vl";
   tokenizer_ = test::tokenizer_of(test::byte_level_json());
   EXPECT_THAT(refusal(test::conversation({"a", "b"})),

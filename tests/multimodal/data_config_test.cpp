@@ -211,7 +211,7 @@ TEST(DataConfig, RefusesWhatIsNotBuiltWithTheReason) {
   EXPECT_THAT(refusal_of(qwen(), "dataloader_param", "group_data", true), HasSubstr("write false"));
   EXPECT_THAT(refusal_of(qwen(), "dataloader_param", "drop_last", false), HasSubstr("has no drop_last: true"));
   EXPECT_THAT(refusal_of(qwen(), "dataloader_param.collate_param", "model_name", "llava"),
-              HasSubstr("write qwen2vl or internvl"));
+              HasSubstr("write qwen2vl, qwen3vl or internvl"));
   for (const Json& harmless : {Json(false), Json(nullptr)}) {
     Json json = qwen();
     at(json, kBasic)["streaming"] = harmless;
@@ -242,6 +242,12 @@ TEST(DataConfig, RefusesValuesOfAnotherTypeOrRange) {
   Json both = qwen();
   at(both, kBasic)["mask_history"] = true;
   EXPECT_THAT(refusal_of(both, kBasic, "train_on_prompt", true), HasSubstr("not both"));
+  EXPECT_THAT(refusal_of(qwen(), kBasic, "enable_thinking", false),
+              HasSubstr("write true, or template: qwen3_vl_nothink"));
+  Json nothink = qwen();
+  at(nothink, kBasic)["enable_thinking"] = false;
+  at(nothink, kBasic)["template"] = "qwen3_vl_nothink";
+  EXPECT_FALSE(read(nothink).text.enable_thinking);
 }
 
 TEST(DataConfig, RefusesPipelinesAndRepetitionsThatAreNotBuilt) {
