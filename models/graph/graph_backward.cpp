@@ -11,11 +11,9 @@
 namespace loom::models {
 namespace {
 
-using Place = GraphBackward::Place;
-
-class Compiler {
+class NodeCompiler {
  public:
-  Compiler(const ModelGraph& graph, const GraphOperation& operation, const std::vector<int>& makers)
+  NodeCompiler(const ModelGraph& graph, const GraphOperation& operation, const std::vector<int>& makers)
       : graph_(graph), operation_(operation), makers_(makers) {
     for (const auto* saved : {&operation.saved_before, &operation.saved_after}) {
       for (const int tensor : *saved) add_slot(tensor, /*is_made=*/false);
@@ -48,7 +46,7 @@ class Compiler {
     return slot_of_[tensor] = static_cast<int>(slots_.size()) - 1;
   }
 
-  Place place_of(int id) {
+  GraphBackward::Place place_of(int id) {
     if (const auto found = slot_of_.find(id); found != slot_of_.end()) return {.slot = found->second};
     const auto is_it = [id](const GraphBuffer& buffer) { return buffer.tensor == id; };
     if (fixed_.contains(id) || std::ranges::any_of(graph_.buffers, is_it)) return {.parameter = id};
@@ -98,7 +96,7 @@ class Compiler {
   }
 
   // A slot or a parameter with this storage; the newest.
-  Place of_storage(int storage) const {
+  GraphBackward::Place of_storage(int storage) const {
     for (int slot = static_cast<int>(slots_.size()) - 1; slot >= 0; --slot) {
       if (tensor(slots_[static_cast<std::size_t>(slot)].tensor).storage == storage) return {.slot = slot};
     }
@@ -203,7 +201,7 @@ std::int64_t BackwardParts::owner(int save) const {
 GraphBackward BackwardParts::compile(std::int64_t sequence, const GraphOperation& operation,
                                      const std::vector<int>& makers) const {
   const Part& part = parts_.at(sequence);
-  Compiler compiler(graph_, operation, makers);
+  NodeCompiler compiler(graph_, operation, makers);
   std::string_view node = "a node";
   bool begun = false;  // what comes before the first operator of the node belongs to sums of gradients
   for (const std::size_t i : part.events) {

@@ -25,7 +25,7 @@ constexpr std::string_view kFormat = "shardloom-graph";
 constexpr int kNewestVersion = 1;
 
 // A place in the file, for errors: "graph.json: events[12]".
-struct Where {
+struct GraphPlace {
   const std::string& file;
   std::string_view table;
   std::size_t index = 0;
@@ -37,7 +37,7 @@ struct Where {
   }
 };
 
-DType dtype_named(const std::string& name, const Where& where) {
+DType dtype_named(const std::string& name, const GraphPlace& where) {
   constexpr std::array<std::pair<std::string_view, DType>, 14> kNames{{{"float32", DType::kF32},
                                                                        {"bfloat16", DType::kBF16},
                                                                        {"float16", DType::kF16},
@@ -57,7 +57,7 @@ DType dtype_named(const std::string& name, const Where& where) {
   return found->second;
 }
 
-// --- Forms: sums of products of the file's symbols, with rational coefficients.
+// --- GraphForms: sums of products of the file's symbols, with rational coefficients.
 
 // "BS2" is B S S.
 std::vector<std::string> symbols_of(const std::string& product) {
@@ -71,9 +71,9 @@ std::vector<std::string> symbols_of(const std::string& product) {
   return symbols;
 }
 
-class Forms {
+class GraphForms {
  public:
-  Forms(const json& root, const std::string& file, const GraphSizes& sizes) : file_(file) {
+  GraphForms(const json& root, const std::string& file, const GraphSizes& sizes) : file_(file) {
     if (!root.contains("forms")) return;
     std::vector<std::int64_t> basis;
     for (const json& product : root.at("basis")) {
@@ -88,7 +88,7 @@ class Forms {
     for (const json& row : root.at("forms")) values_.push_back(value_of(row, basis));
   }
 
-  std::int64_t number(const json& value, const Where& where) const {
+  std::int64_t number(const json& value, const GraphPlace& where) const {
     if (value.is_number_integer()) return value.get<std::int64_t>();
     if (!value.is_object() || !value.contains("f")) where.refuse("{} is not a whole number", shown_text(value.dump()));
     const auto form = value.at("f").get<std::int64_t>();
@@ -99,13 +99,13 @@ class Forms {
  private:
   std::int64_t product_of(std::int64_t a, std::int64_t b, std::string_view table, std::size_t index) const {
     const auto product = checked_multiply(a, b);
-    if (!product) Where{file_, table, index}.refuse("a number is larger than 64 bits at these sizes");
+    if (!product) GraphPlace{file_, table, index}.refuse("a number is larger than 64 bits at these sizes");
     return *product;
   }
 
   // sum of coefficient * basis: over one denominator each.
   std::int64_t value_of(const json& row, const std::vector<std::int64_t>& basis) const {
-    const Where where{file_, "forms", values_.size()};
+    const GraphPlace where{file_, "forms", values_.size()};
     if (row.size() > basis.size()) where.refuse("{} coefficients for {} products", row.size(), basis.size());
     std::int64_t sum = 0;
     for (std::size_t i = 0; i < row.size(); ++i) {
@@ -127,12 +127,12 @@ class Forms {
 // --- Symbols
 
 // One of the sizes that the file has forms of.
-struct Symbol {
+struct GraphSymbol {
   std::int64_t recorded = 0;
   std::int64_t least = 0;
   bool is_fixed = false;
 
-  explicit Symbol(const json& facts)
+  explicit GraphSymbol(const json& facts)
       : recorded(facts.at("values").at(0).get<std::int64_t>()),
         least(facts.value("min", std::int64_t{1})),
         is_fixed(facts.at("fixed").get<bool>()) {}
@@ -142,7 +142,7 @@ struct Symbol {
 std::string sizes_text(const json& symbols) {
   std::vector<std::string> texts;
   for (const auto& [name, facts] : symbols.items()) {
-    const Symbol symbol(facts);
+    const GraphSymbol symbol(facts);
     texts.push_back(symbol.is_fixed ? fmt::format("{} = {}", name, symbol.recorded)
                                     : fmt::format("{} from {} on", name, symbol.least));
   }
@@ -171,7 +171,7 @@ GraphSizes sizes_of(const json& root, const std::string& file, const GraphSizes&
   GraphSizes sizes;
   const json symbols = root.contains("symbols") ? root.at("symbols") : fixed_symbols(root.at("inputs_meta"));
   for (const auto& [name, facts] : symbols.items()) {
-    const Symbol symbol(facts);
+    const GraphSymbol symbol(facts);
     const auto found = requested.find(name);
     const std::int64_t value = found == requested.end() ? symbol.recorded : found->second;
     if (!symbol.has(value)) {
@@ -187,16 +187,17 @@ GraphSizes sizes_of(const json& root, const std::string& file, const GraphSizes&
 
 // --- Tables
 
-class Reader {
+class GraphReader {
  public:
-  Reader(const json& root, const std::string& file, const GraphSizes& sizes)
+  GraphReader(const json& root, const std::string& file, const GraphSizes& sizes)
       : root_(root), file_(file), forms_(root, file, sizes) {
     graph_.file = file;
   }
 
   ModelGraph read() {
     graph_.type = root_.at("class").get<std::string>();
-    graph_.compute_dtype = dtype_named(root_.at("compute_dtype").get<std::string>(), Where{file_, "compute_dtype", 0});
+    graph_.compute_dtype =
+        dtype_named(root_.at("compute_dtype").get<std::string>(), GraphPlace{file_, "compute_dtype", 0});
     graph_.attention_is_a_node = root_.value("attention", "native") == "node";
     read_modules();
     read_storages();
@@ -214,13 +215,13 @@ class Reader {
 
  private:
   template <class Table>
-  int id(const json& value, const Table& table, std::string_view name, const Where& where) const {
+  int id(const json& value, const Table& table, std::string_view name, const GraphPlace& where) const {
     const std::int64_t id = forms_.number(value, where);
     if (id < 0 || id >= std::ssize(table)) where.refuse("{} {} of {}", name, id, table.size());
     return static_cast<int>(id);
   }
-  int tensor(const json& value, const Where& where) const { return id(value, graph_.tensors, "tensor", where); }
-  std::vector<int> tensors(const json& values, const Where& where) const {
+  int tensor(const json& value, const GraphPlace& where) const { return id(value, graph_.tensors, "tensor", where); }
+  std::vector<int> tensors(const json& values, const GraphPlace& where) const {
     std::vector<int> ids;
     ids.reserve(values.size());
     for (const json& value : values) ids.push_back(tensor(value, where));
@@ -239,14 +240,14 @@ class Reader {
   void read_storages() {
     const json& storages = root_.at("storages");
     for (std::size_t i = 0; i < storages.size(); ++i) {
-      const Where where{file_, "storages", i};
+      const GraphPlace where{file_, "storages", i};
       const std::int64_t bytes = forms_.number(storages[i].at(0), where);
       if (bytes < 0 || bytes > kMostBytes) where.refuse("{} bytes", bytes);
       graph_.storages.push_back({bytes, kind_of(storages[i].at(1).get<std::string>(), where)});
     }
   }
 
-  static StorageKind kind_of(const std::string& word, const Where& where) {
+  static StorageKind kind_of(const std::string& word, const GraphPlace& where) {
     if (word == "parameter") return StorageKind::kParameter;
     if (word == "buffer") return StorageKind::kBuffer;
     if (word == "input") return StorageKind::kInput;
@@ -258,7 +259,7 @@ class Reader {
     const json& tensors = root_.at("tensors");
     graph_.tensors.reserve(tensors.size());
     for (std::size_t i = 0; i < tensors.size(); ++i) {
-      const Where where{file_, "tensors", i};
+      const GraphPlace where{file_, "tensors", i};
       const json& row = tensors[i];
       GraphTensor tensor;
       tensor.storage = id(row.at(0), graph_.storages, "storage", where);
@@ -297,7 +298,7 @@ class Reader {
     }
   }
 
-  void read_event(const json& row, const Where& where) {
+  void read_event(const json& row, const GraphPlace& where) {
     const auto word = row.at(0).get<std::string>();
     GraphEvent event;
     if (word == "op") {
@@ -339,7 +340,7 @@ class Reader {
   }
 
   // -1: none; PyTorch's AccumulateGrad has 2^64 - 1.
-  std::int64_t sequence_of(const json& value, const Where& where) const {
+  std::int64_t sequence_of(const json& value, const GraphPlace& where) const {
     if (value.is_null() || (value.is_number_unsigned() &&
                             value.get<std::uint64_t>() > std::uint64_t{std::numeric_limits<std::int64_t>::max()})) {
       return -1;
@@ -347,7 +348,7 @@ class Reader {
     return forms_.number(value, where);
   }
 
-  GraphOp read_operator(const json& row, const Where& where) const {
+  GraphOp read_operator(const json& row, const GraphPlace& where) const {
     GraphOp op;
     op.name = id(row.at(1), graph_.ops, "operator", where);
     op.ins = tensors(row.at(2), where);
@@ -371,11 +372,11 @@ class Reader {
 
   const json& root_;
   const std::string& file_;
-  const Forms forms_;
+  const GraphForms forms_;
   ModelGraph graph_;
 };
 
-json parsed(const std::filesystem::path& path) {
+json parsed_graph(const std::filesystem::path& path) {
   const std::string file = path.string();
   json root = io::parse_json(io::text_of_file(path, kMostText), file);
   if (!root.is_object() || root.value("format", json()) != kFormat) {
@@ -392,9 +393,9 @@ json parsed(const std::filesystem::path& path) {
 
 // What the file's author got wrong in the shape of the JSON has one text.
 template <class Read>
-auto reading(const std::filesystem::path& path, Read read) {
+auto reading_graph(const std::filesystem::path& path, Read read) {
   try {
-    return read(parsed(path), path.string());
+    return read(parsed_graph(path), path.string());
   } catch (const json::exception& error) {
     config_error("{}: is not a recorded model: {}; record the model again with tools/record_model.py", path.string(),
                  shown_text(error.what()));
@@ -404,13 +405,13 @@ auto reading(const std::filesystem::path& path, Read read) {
 }  // namespace
 
 ModelGraph read_model_graph(const std::filesystem::path& path, const GraphSizes& sizes) {
-  return reading(path, [&](const json& root, const std::string& file) {
-    return Reader(root, file, sizes_of(root, file, sizes)).read();
+  return reading_graph(path, [&](const json& root, const std::string& file) {
+    return GraphReader(root, file, sizes_of(root, file, sizes)).read();
   });
 }
 
 GraphSizes recorded_sizes(const std::filesystem::path& path) {
-  return reading(path, [](const json& root, const std::string& file) { return sizes_of(root, file, {}); });
+  return reading_graph(path, [](const json& root, const std::string& file) { return sizes_of(root, file, {}); });
 }
 
 }  // namespace loom::models

@@ -87,20 +87,20 @@ class RecordedModel final : public RecordedModule {
   }
 };
 
-struct Path {
+struct ModulePath {
   std::string parent;
   std::string name;
 };
 
-Path split(const std::string& path) {
+ModulePath split_path(const std::string& path) {
   const std::size_t dot = path.rfind('.');
   if (dot == std::string::npos) return {"", path};
   return {path.substr(0, dot), path.substr(dot + 1)};
 }
 
-class Builder {
+class GraphTreeBuilder {
  public:
-  explicit Builder(std::shared_ptr<const GraphProgram> program)
+  explicit GraphTreeBuilder(std::shared_ptr<const GraphProgram> program)
       : replay_(std::make_shared<Replay>(std::move(program))), graph_(replay_->program().graph) {}
 
   std::shared_ptr<nn::Module> build() {
@@ -110,7 +110,7 @@ class Builder {
     for (int i = 1; i < std::ssize(graph_.modules); ++i) {
       const GraphModule& about = graph_.modules[static_cast<std::size_t>(i)];
       const auto module = std::make_shared<RecordedModule>(replay_, i);
-      const Path path = split(about.path);
+      const ModulePath path = split_path(about.path);
       at(path.parent, about.path).add(path.name, module);
       modules_[about.path] = module;
       order.push_back(module.get());
@@ -133,7 +133,7 @@ class Builder {
   void add_parameters() {
     for (const GraphParameter& parameter : graph_.parameters) {
       const GraphTensor& about = graph_.tensors[static_cast<std::size_t>(parameter.tensor)];
-      const Path path = split(parameter.name);
+      const ModulePath path = split_path(parameter.name);
       const DType dtype = is_floating(about.dtype) ? DType::kF32 : about.dtype;
       nn::ParamSlot& slot = at(path.parent, parameter.name).add_parameter(path.name, about.shape, dtype);
       slot.value.set_requires_grad(parameter.requires_grad && is_floating(dtype));
@@ -144,7 +144,7 @@ class Builder {
       const auto found = slots_.find(tie.of);
       if (found == slots_.end())
         config_error("{}: '{}' is tied to '{}', which is no parameter", graph_.file, tie.name, tie.of);
-      const Path path = split(tie.name);
+      const ModulePath path = split_path(tie.name);
       at(path.parent, tie.name).add_tied(path.name, *found->second);
     }
   }
@@ -152,12 +152,12 @@ class Builder {
   void add_buffers() {
     for (const GraphBuffer& buffer : graph_.buffers) {
       const GraphTensor& about = graph_.tensors[static_cast<std::size_t>(buffer.tensor)];
-      const Path path = split(buffer.name);
+      const ModulePath path = split_path(buffer.name);
       at(path.parent, buffer.name).add_buffer(path.name, about.shape, about.dtype);
     }
     // Only now: a further buffer of a module moves those before it.
     for (const GraphBuffer& buffer : graph_.buffers) {
-      const Path path = split(buffer.name);
+      const ModulePath path = split_path(buffer.name);
       std::vector<nn::Buffer>& own = at(path.parent, buffer.name).own_buffers();
       replay_->set_buffer(buffer.tensor, *std::ranges::find(own, path.name, &nn::Buffer::name));
     }
@@ -172,7 +172,7 @@ class Builder {
 }  // namespace
 
 std::shared_ptr<nn::Module> make_graph_model(std::shared_ptr<const GraphProgram> program) {
-  return Builder(std::move(program)).build();
+  return GraphTreeBuilder(std::move(program)).build();
 }
 
 data::Batch graph_batch(const GraphProgram& program) {

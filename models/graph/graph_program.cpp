@@ -11,9 +11,9 @@
 namespace loom::models {
 namespace {
 
-class Compiler {
+class ProgramCompiler {
  public:
-  explicit Compiler(ModelGraph graph) : parts_((program_.graph = std::move(graph), program_.graph)) {
+  explicit ProgramCompiler(ModelGraph graph) : parts_((program_.graph = std::move(graph), program_.graph)) {
     makers_ = makers_of_storages(graph_);
     program_.tensors_of.resize(graph_.storages.size());
     for (std::size_t i = 0; i < graph_.tensors.size(); ++i) {
@@ -46,12 +46,12 @@ class Compiler {
 
  private:
   // A call that has not ended.
-  struct Frame {
+  struct OpenCall {
     int call = 0;
     std::unordered_set<int> known;  // its arguments, and what was made in it
   };
   // The saves of the operator that comes next.
-  struct Save {
+  struct PendingSave {
     int tensor = 0;
     std::int64_t owner = -1;
   };
@@ -106,7 +106,7 @@ class Compiler {
   }
 
   void close() {
-    const Frame closed = std::move(frames_.back());
+    const OpenCall closed = std::move(frames_.back());
     frames_.pop_back();
     if (frames_.empty()) return;
     const std::vector<int>& made = program_.calls[static_cast<std::size_t>(closed.call)].made;
@@ -188,10 +188,10 @@ class Compiler {
       for (int i = 0; i < std::ssize(op.outs); ++i) {
         if (is_float(op.outs[static_cast<std::size_t>(i)])) operation.node_outputs.push_back(i);
       }
-      for (const Save& save : saves_) {
+      for (const PendingSave& save : saves_) {
         if (save.owner == node) operation.saved_before.push_back(save.tensor);
       }
-      std::erase_if(saves_, [&](const Save& save) { return save.owner == node; });
+      std::erase_if(saves_, [&](const PendingSave& save) { return save.owner == node; });
       operation_of_[node] = static_cast<int>(program_.operations.size());
     }
     for (const int out : op.outs) requires_grad_[static_cast<std::size_t>(out)] = node >= 0 && is_float(out);
@@ -247,13 +247,13 @@ class Compiler {
   std::vector<bool> fixed_;          // by tensor: a parameter or buffer
   std::vector<bool> requires_grad_;  // by tensor, now
   std::vector<int> newest_;          // by storage: the tensor bound last
-  std::vector<Frame> frames_;
-  std::vector<Save> saves_;
+  std::vector<OpenCall> frames_;
+  std::vector<PendingSave> saves_;
   std::map<std::int64_t, int> operation_of_;  // by number of a node
 };
 
 }  // namespace
 
-GraphProgram make_graph_program(ModelGraph graph) { return Compiler(std::move(graph)).compile(); }
+GraphProgram make_graph_program(ModelGraph graph) { return ProgramCompiler(std::move(graph)).compile(); }
 
 }  // namespace loom::models
