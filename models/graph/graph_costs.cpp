@@ -218,7 +218,7 @@ const std::unordered_map<std::string_view, OpClass>& classes() {
 
 bool is_backward(std::string_view name) { return name.find("_backward") != std::string_view::npos; }
 
-double product(std::int64_t a, std::int64_t b, std::int64_t c) {
+double times(std::int64_t a, std::int64_t b, std::int64_t c) {
   return static_cast<double>(a) * static_cast<double>(b) * static_cast<double>(c);
 }
 
@@ -241,7 +241,7 @@ void set_matrix(Cost& cost, DType dtype, std::int64_t batch, std::int64_t m, std
   cost.m = m;
   cost.n = n;
   cost.k = k;
-  cost.flops = 2.0 * static_cast<double>(batch) * product(m, n, k);
+  cost.flops = 2.0 * static_cast<double>(batch) * times(m, n, k);
 }
 
 // The last two inputs are the factors: [.., m, k] and [.., k, n].
@@ -269,7 +269,7 @@ void price_convolution(const ModelGraph& graph, const GraphOp& op, Cost& cost) {
   const GraphTensor& weight = graph.tensors[static_cast<std::size_t>(op.ins[is_backward(graph.ops[op.name]) ? 2 : 1])];
   const std::int64_t channels = std::max<std::int64_t>(1, weight.shape[0]);
   const std::int64_t window = std::max<std::int64_t>(1, weight.shape.row_elems());
-  const auto rows = static_cast<std::int64_t>(op.flops / (2.0 * product(channels, window, 1)));
+  const auto rows = static_cast<std::int64_t>(op.flops / (2.0 * times(channels, window, 1)));
   set_matrix(cost, weight.dtype, 1, rows, channels, window);
 }
 
@@ -290,7 +290,7 @@ void price_attention(const ModelGraph& graph, const GraphOp& op, Cost& cost) {
   cost.n = k[-2];
   cost.k = q[-1];
   cost.work = backward ? device::WorkKind::kAttentionBackward : device::WorkKind::kAttention;
-  const double scores = static_cast<double>(cost.batch) * product(cost.m, cost.n, 1) * (op.is_causal ? 0.5 : 1.0);
+  const double scores = static_cast<double>(cost.batch) * times(cost.m, cost.n, 1) * (op.is_causal ? 0.5 : 1.0);
   cost.flops = 2.0 * scores * static_cast<double>(q[-1] + v[-1]) * (backward ? 2.5 : 1.0);
 }
 
