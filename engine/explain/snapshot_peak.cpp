@@ -87,6 +87,7 @@ class Player {
     peak_.device = device;
     peak_.events = std::ssize(trace_);
     note();
+    note_pending();
   }
 
   // Twice: the second time up to the peak, for its blocks.
@@ -95,6 +96,8 @@ class Player {
     for (std::size_t i = 0; i < trace_.size(); ++i) {
       step(trace_[i]);
       if (note()) peak_at_ = i + 1;
+      // A free that is completed at once waits for nothing.
+      if (trace_[i].action != SnapshotAction::kFreeRequested || i + 1 == trace_.size()) note_pending();
     }
     for (std::size_t i = 0; i < peak_at_; ++i) until.step(trace_[i]);
     for (const auto& [address, block] : std::map(until.blocks_.begin(), until.blocks_.end())) {
@@ -144,10 +147,11 @@ class Player {
     blocks_.erase(found);
   }
 
+  void note_pending() { peak_.most_pending_bytes = std::max(peak_.most_pending_bytes, pending_); }
+
   // Whether this is the peak so far.
   bool note() {
     peak_.most_reserved_bytes = std::max(peak_.most_reserved_bytes, reserved_);
-    peak_.most_pending_bytes = std::max(peak_.most_pending_bytes, pending_);
     if (active_ <= peak_.active_bytes) return false;
     peak_.active_bytes = active_;
     peak_.pending_bytes = pending_;

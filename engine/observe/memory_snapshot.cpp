@@ -29,9 +29,14 @@ struct Place {
   std::string name;
 };
 
-// "model.layers.3.mlp.gate_proj" as "model.layers.3.mlp" and "gate_proj".
+bool is_number(std::string_view text) {
+  return !text.empty() && std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
+}
+
+// "model.layers.3.mlp" as "model.layers.3" and "mlp", "model.layers.3" as "model" and "layers.3".
 Place split_path(std::string_view path, std::string_view root) {
-  const std::size_t dot = path.rfind('.');
+  std::size_t dot = path.rfind('.');
+  if (dot != std::string_view::npos && dot > 0 && is_number(path.substr(dot + 1))) dot = path.rfind('.', dot - 1);
   if (dot == std::string_view::npos) return {std::string(root), std::string(path)};
   return {std::string(path.substr(0, dot)), std::string(path.substr(dot + 1))};
 }

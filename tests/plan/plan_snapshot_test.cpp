@@ -131,7 +131,7 @@ TEST(PlanSnapshot, IsThePlanByExactBytes) {
 
 TEST(PlanSnapshot, FramesNameModuleOperatorCategoryAndPhase) {
   EXPECT_THAT(all_frames(planned({"--global-batch-size", "8"})),
-              IsSupersetOf({"model.layers.1.mlp: gate_proj: linear | model.layers.1: mlp | model.layers: 1 | "
+              IsSupersetOf({"model.layers.1.mlp: gate_proj: linear | model.layers.1: mlp | model: layers.1 | "
                             "Decoder: model | Decoder: forward | activation: forward",
                             "model.layers.0: gather of 'model.layers.0' | gather_buffer: backward"}));
 }
