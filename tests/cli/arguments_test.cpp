@@ -186,6 +186,25 @@ TEST(ProgramArguments, EveryFlagIsRead) {
   EXPECT_EQ(a.sample.prompt, "Once upon");
 }
 
+TEST(ProgramArguments, ASnapshotIsExplainedBesideAJob) {
+  const auto explained = std::get<ExplainArguments>(parsed(
+      {"explain", "--snapshot", "s.pickle", "--model-config", "m.yaml", "--world-size", "4", "--json", "e.json"}));
+  EXPECT_EQ(explained.snapshot, "s.pickle");
+  EXPECT_EQ(explained.json, "e.json");
+  EXPECT_EQ(explained.job->train.launch.ranks, 4);
+  EXPECT_EQ(
+      test::message_of<ConfigError>([] {
+        parsed({"explain", "--snapshot", "s.pickle"});
+      }),
+      "--snapshot is explained beside the plan of the run's job, and no job is given; add its words, as shardloom "
+      "plan takes them: a configuration file, --world-size, --model-config");
+  EXPECT_EQ(
+      test::message_of<ConfigError>([] {
+        parsed({"explain", "--snapshot", "s.pickle", "--model-config", "m.yaml", "--memory-snapshot", "t.pickle"});
+      }),
+      "explain plans the step of the run's job alone, and --memory-snapshot is of shardloom plan; remove it");
+}
+
 TEST(ProgramArguments, AReportIsWrittenWhereAsked) {
   EXPECT_EQ(train({}).report.path, std::nullopt);
   const job::Job a = train({"--report", "r.html", "--report-device", "h200"});
@@ -262,6 +281,9 @@ TEST(PlanArguments, WhatASearchLooksForIsNotGivenBesideIt) {
             "--fit world-size searches the number of devices, but --nproc-per-node is 8; remove one of them");
   EXPECT_EQ(plan_refusal({"--fit", "seq-length", "--seq-length", "64"}),
             "--fit seq-length searches the sequence, but --seq-length is 64; remove one of them");
+  EXPECT_EQ(plan_refusal({"--memory-snapshot", "s.pickle", "--sweep"}),
+            "--memory-snapshot and --sweep are both given, but a snapshot is of one plan; remove one of them, or write "
+            "the file of a plan with what the search chose");
   EXPECT_EQ(plan_refusal({"--fit", "world-size", "--sweep"}),
             "--sweep and --fit are both given, and each is a search of its own; remove one of them");
 }
@@ -1239,6 +1261,8 @@ INSTANTIATE_TEST_SUITE_P(
             "--iterations-to-skip names all 2 iterations, so nothing is trained; name less"},
         Bad{with_model_and_data({"--report", "r.html", "--iterations-to-skip", "2"}),
             "--report needs iteration 2, which --iterations-to-skip names; remove one of them"},
+        Bad{with_model_and_data({"--memory-snapshot", "s.pickle", "--iterations-to-skip", "2"}),
+            "--memory-snapshot needs iteration 2, which --iterations-to-skip names; remove one of them"},
         Bad{with_model_and_data({"--profile", "--iterations-to-skip", "12"}),
             "--profile needs iteration 12, which --iterations-to-skip names; remove one of them"},
         Bad{with_model_and_data({"--skip-train", "--iterations-to-skip", "1"}),

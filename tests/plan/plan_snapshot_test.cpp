@@ -1,7 +1,7 @@
 // Promise: the snapshot of a plan is the plan: its segments are the reserved memory and its active blocks the allocated
 //          memory at the end of the step, its trace reaches the peaks; PyTorch's viewer can play it backwards; frames name
 //          module, operator and phase.
-// World:   8 ranks; a decoder of two layers; the h200 profile. Also with expandable segments, and with two stages.
+// World:   tests/plan/small_plan.h; also with expandable segments, and with two stages.
 #include <gmock/gmock.h>
 #include <limits>
 #include <map>
@@ -9,11 +9,9 @@
 #include <span>
 
 #include "engine/cli/hub_callbacks.h"
-#include "engine/cli/words/arguments.h"
 #include "engine/formats/torch/memory_snapshot.h"
 #include "engine/plan/plan_trace.h"
-#include "engine/virtual_time/find_profile.h"
-#include "tests/support/files.h"
+#include "tests/plan/small_plan.h"
 
 namespace loom::plan {
 namespace {
@@ -21,32 +19,15 @@ namespace {
 using io::SnapshotAction;
 using io::SnapshotState;
 using ::testing::IsSupersetOf;
-using Words = std::vector<std::string>;
 
 struct Planned {
   StepEstimate plan;
   io::MemorySnapshot snapshot;
 };
 
-Planned planned(const Words& more) {
-  const auto folder = test::fresh_folder();
-  test::write_file(folder / "model.yaml",
-                   "model_type: qwen2\nvocab_size: 256\nhidden_size: 64\nintermediate_size: 128\n"
-                   "num_hidden_layers: 2\nnum_attention_heads: 4\nnum_key_value_heads: 2\n"
-                   "max_position_embeddings: 64\nrms_norm_eps: 1.0e-6\ntie_word_embeddings: false\n");
-  test::write_file(folder / "fsdp2.yaml",
-                   "sharding_size: auto\nparam_dtype: bf16\n"
-                   "sub_modules_to_wrap: [\"model.embed_tokens\", \"model.layers.{*}\", \"lm_head\"]\n");
-  Words words = {"shardloom", "plan", "--model-config", (folder / "model.yaml").string(), "--use-torch-fsdp2"};
-  words.insert(words.end(), {"--fsdp2-config-path", (folder / "fsdp2.yaml").string(), "--world-size", "8"});
-  words.insert(words.end(), {"--seq-length", "64", "--memory-snapshot", (folder / "s.pickle").string()});
-  words.insert(words.end(), more.begin(), more.end());
-  std::vector<const char*> argv;
-  for (const std::string& word : words) argv.push_back(word.c_str());
-  auto arguments = std::get<cli::PlanArguments>(cli::parse_arguments(static_cast<int>(argv.size()), argv.data()));
-  arguments.train.memory.record_allocator = true;
-  Planned made{estimate_step(arguments.train, cli::hub_callbacks(arguments.train), virtual_time::find_profile("h200")),
-               {}};
+Planned planned(train::TrainSections a) {
+  a.memory.record_allocator = true;
+  Planned made{estimate_step(a, cli::hub_callbacks(a), profile()), {}};
   const std::string bytes = to_memory_snapshot(made.plan);
   made.snapshot = io::read_memory_snapshot(std::as_bytes(std::span(bytes)), "s.pickle");
   return made;
@@ -122,7 +103,7 @@ std::vector<std::string> all_frames(const Planned& made) {
 }
 
 TEST(PlanSnapshot, IsThePlanByExactBytes) {
-  const Planned made = planned({"--global-batch-size", "16"});
+  const Planned made = planned(arguments());
   expect_bytes_of_the_plan(made);
   expect_plays_backwards(made);
   EXPECT_GT(trace_of(made).size(), 500u);
@@ -130,21 +111,25 @@ TEST(PlanSnapshot, IsThePlanByExactBytes) {
 }
 
 TEST(PlanSnapshot, FramesNameModuleOperatorCategoryAndPhase) {
-  EXPECT_THAT(all_frames(planned({"--global-batch-size", "8"})),
+  EXPECT_THAT(all_frames(planned(arguments())),
               IsSupersetOf({"model.layers.1.mlp: gate_proj: linear | model.layers.1: mlp | model: layers.1 | "
                             "Decoder: model | Decoder: forward | activation: forward",
                             "model.layers.0: gather of 'model.layers.0' | gather_buffer: backward"}));
 }
 
 TEST(PlanSnapshot, IsThePlanWithExpandableSegmentsToo) {
-  const Planned made = planned({"--global-batch-size", "8", "--alloc-conf", "expandable_segments:True"});
+  train::TrainSections a = arguments();
+  a.memory.alloc_conf = "expandable_segments:True";
+  const Planned made = planned(a);
   expect_bytes_of_the_plan(made);
   expect_plays_backwards(made);
   EXPECT_TRUE(made.snapshot.settings.expandable_segments);
 }
 
 TEST(PlanSnapshot, IsOfTheRankWhoseFiguresThePlanShows) {
-  expect_bytes_of_the_plan(planned({"--global-batch-size", "16", "--pipeline-model-parallel-size", "2"}));
+  train::TrainSections a = arguments();
+  a.parallel.pipeline.pipeline_model_parallel_size = 2;
+  expect_bytes_of_the_plan(planned(a));
 }
 
 }  // namespace

@@ -1,16 +1,15 @@
 // Promise: a snapshot of a run stands beside the plan of its job: the same job agrees to the byte; a run whose one setting
 //          was another is explained by that setting; what the plan does not have is said with its size and place.
-// World:   8 ranks; a decoder of two layers; snapshots are those of plans.
+// World:   tests/plan/small_plan.h; snapshots are those of plans.
 #include "engine/explain/snapshot_explanation.h"
 
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
 #include "engine/cli/hub_callbacks.h"
-#include "engine/cli/words/arguments.h"
 #include "engine/io/atomic_file.h"
 #include "engine/plan/plan_trace.h"
-#include "engine/virtual_time/find_profile.h"
+#include "tests/plan/small_plan.h"
 #include "tests/support/files.h"
 
 namespace loom::explain {
@@ -21,57 +20,36 @@ using ::testing::Contains;
 using ::testing::Field;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using Words = std::vector<std::string>;
 
 class SnapshotExplained : public ::testing::Test {
  protected:
-  SnapshotExplained() {
-    test::write_file(folder / "model.yaml",
-                     "model_type: qwen2\nvocab_size: 256\nhidden_size: 64\nintermediate_size: 128\n"
-                     "num_hidden_layers: 2\nnum_attention_heads: 4\nnum_key_value_heads: 2\n"
-                     "max_position_embeddings: 64\nrms_norm_eps: 1.0e-6\ntie_word_embeddings: false\n");
-  }
-
-  cli::PlanArguments job(const std::string& keys) const {
+  train::TrainSections job(const std::string& keys) const {
     test::write_file(folder / "fsdp2.yaml",
                      "sharding_size: auto\n"
                      "sub_modules_to_wrap: [\"model.embed_tokens\", \"model.layers.{*}\", \"lm_head\"]\n" +
                          keys);
-    const Words words = {"shardloom",
-                         "plan",
-                         "--model-config",
-                         (folder / "model.yaml").string(),
-                         "--use-torch-fsdp2",
-                         "--fsdp2-config-path",
-                         (folder / "fsdp2.yaml").string(),
-                         "--world-size",
-                         "8",
-                         "--seq-length",
-                         "64",
-                         "--global-batch-size",
-                         "8"};
-    std::vector<const char*> argv;
-    for (const std::string& word : words) argv.push_back(word.c_str());
-    return std::get<cli::PlanArguments>(cli::parse_arguments(static_cast<int>(argv.size()), argv.data()));
+    train::TrainSections a = plan::arguments();
+    a.parallel.fsdp2_config_path = folder / "fsdp2.yaml";
+    return a;
   }
 
   // The snapshot of a run with these keys.
   std::filesystem::path run(const std::string& keys) const {
-    cli::PlanArguments arguments = job(keys);
-    arguments.train.memory.record_allocator = true;
-    const plan::StepEstimate plan = plan::estimate_step(arguments.train, cli::hub_callbacks(arguments.train), profile);
-    io::write_text(folder / "run.pickle", plan::to_memory_snapshot(plan));
+    train::TrainSections a = job(keys);
+    a.memory.record_allocator = true;
+    io::write_text(folder / "run.pickle",
+                   plan::to_memory_snapshot(plan::estimate_step(a, cli::hub_callbacks(a), profile)));
     return folder / "run.pickle";
   }
 
   SnapshotExplanation explained(const std::filesystem::path& snapshot, const std::string& keys) const {
-    const cli::PlanArguments arguments = job(keys);
-    const train::PretrainCallbacks callbacks = cli::hub_callbacks(arguments.train);
-    return explain_snapshot(snapshot, {arguments.train, callbacks, profile});
+    const train::TrainSections a = job(keys);
+    const train::PretrainCallbacks callbacks = cli::hub_callbacks(a);
+    return explain_snapshot(snapshot, {a, callbacks, profile});
   }
 
   const std::filesystem::path folder = test::fresh_folder();
-  const virtual_time::HardwareProfile profile = virtual_time::find_profile("h200");
+  const virtual_time::HardwareProfile profile = plan::profile();
 };
 
 constexpr const char* kMixed = "param_dtype: bf16\nreduce_dtype: fp32\n";
@@ -84,7 +62,7 @@ TEST_F(SnapshotExplained, TheSameJobAgreesToTheByte) {
   EXPECT_THAT(found.tried, IsEmpty());
   EXPECT_THAT(found.lineup.rows,
               Contains(AllOf(Field(&LineupRow::category, "shard"), Field(&LineupRow::group, "model.layers.{*}"),
-                             Field(&LineupRow::found_blocks, 24))));  // 12 parameters of each of two layers
+                             Field(&LineupRow::found_blocks, 96))));  // 12 parameters of each of eight layers
   EXPECT_THAT(to_text(found), HasSubstr("the plan explains the snapshot: they differ by at most a hundredth"));
 }
 
