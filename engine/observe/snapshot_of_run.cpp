@@ -1,6 +1,7 @@
 #include "engine/observe/snapshot_of_run.h"
 
 #include <algorithm>
+#include <fmt/format.h>
 
 #include "engine/core/log.h"
 #include "engine/core/shown_text.h"
@@ -35,6 +36,14 @@ void SnapshotOfRun::end_step(std::int64_t step) {
   io::write_text(options_.file,
                  io::write_memory_snapshot(memory_snapshot(recording, times.ranks.front(), options_.alloc_conf)));
   log_info("memory snapshot of step {} written to {}", step + 1, escaped(options_.file.string()));
+}
+
+void SnapshotOfRun::run_done(const std::optional<train::Evaluation>& /*test*/) { run_stopped(); }
+
+void SnapshotOfRun::run_stopped() {
+  if (!origins_) return;
+  log_warning("--memory-snapshot {} is not written: the run ended before {}", escaped(options_.file.string()),
+              recorded_ ? fmt::format("step {}", *recorded_ + 1) : "a step");
 }
 
 }  // namespace loom::observe

@@ -33,6 +33,9 @@ class SnapshotOfRun final : public train::StepObserver {
   void begin_step(std::int64_t step) override;
   // After the recorded step: writes the file and logs its place.
   void end_step(std::int64_t step) override;
+  // Warn of a run that did not come to that step.
+  void run_done(const std::optional<train::Evaluation>& test) override;
+  void run_stopped() override;
 
  private:
   const Options options_;
