@@ -10,15 +10,15 @@
 namespace loom::cli {
 namespace {
 
-using Program = std::shared_ptr<const models::GraphProgram>;
+using Recorded = std::shared_ptr<const models::GraphProgram>;
 
 // One program for each size that a search tries. Any thread.
-class Programs {
+class RecordedModels {
  public:
-  Program at(const train::TrainSections& job) {
+  Recorded at(const train::TrainSections& job) {
     const std::pair sizes{job.schedule.micro_batch_size, job.data.seq_length};
     const std::lock_guard lock(mutex_);
-    Program& program = programs_[sizes];
+    Recorded& program = programs_[sizes];
     if (program == nullptr) {
       program = std::make_shared<const models::GraphProgram>(models::make_graph_program(
           models::read_model_graph(*job.model.model_graph, {{"B", sizes.first}, {"S", sizes.second}})));
@@ -28,10 +28,10 @@ class Programs {
 
  private:
   std::mutex mutex_;
-  std::map<std::pair<std::int64_t, std::int64_t>, Program> programs_;
+  std::map<std::pair<std::int64_t, std::int64_t>, Recorded> programs_;
 };
 
-std::vector<std::string> warnings_of(const models::GraphProgram& program) {
+std::vector<std::string> graph_warnings(const models::GraphProgram& program) {
   std::vector<std::string> warnings;
   constexpr double kPercent = 100;
   for (const models::UnknownOperator& unknown : program.unknown) {
@@ -45,17 +45,17 @@ std::vector<std::string> warnings_of(const models::GraphProgram& program) {
 }  // namespace
 
 train::PretrainCallbacks graph_callbacks(const train::TrainSections& arguments) {
-  const auto programs = std::make_shared<Programs>();
+  const auto programs = std::make_shared<RecordedModels>();
   programs->at(arguments);  // what is wrong with the file is reported before anything is built
   train::PretrainCallbacks callbacks;
   callbacks.model_provider = [programs](const train::TrainArguments& asked) {
     return models::make_graph_model(programs->at(asked.job));
   };
   callbacks.train_valid_test_datasets_provider = [programs](const train::TrainArguments& asked) {
-    const Program program = programs->at(asked.job);
+    const Recorded program = programs->at(asked.job);
     data::DataLoaders loaders;
     loaders.about = fmt::format("the recorded inputs of {}", program->graph.type);
-    loaders.warnings = warnings_of(*program);
+    loaders.warnings = graph_warnings(*program);
     loaders.train = [program](std::span<const std::int64_t>) { return models::graph_batch(*program); };
     return loaders;
   };

@@ -59,13 +59,14 @@ class RecordedModel final : public RecordedModule {
   explicit RecordedModel(const std::shared_ptr<Replay>& replay) : RecordedModule(replay, 0) {}
 
   data::ForwardResult step(const data::Batch& batch) {
-    replay().run_before();
     Args args;
     for (const GraphInput& input : replay().program().graph.inputs) {
       args.named.emplace_back(input.name, batch.at(input.name));
     }
-    Value results = call(std::move(args));
-    return {std::move(results), [this](const Value& values) {
+    replay().run_before(args.tensors());
+    nn::ValueList results = call(std::move(args)).list();
+    for (Tensor& kept : replay().take_kept()) results.emplace_back(std::move(kept));
+    return {Value(std::move(results)), [this](const Value& values) {
               std::vector<Tensor> tensors;
               values.collect_tensors(tensors);
               return replay().loss_of(tensors);

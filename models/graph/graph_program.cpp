@@ -40,6 +40,7 @@ class ProgramCompiler {
     }
     close();
     compile_nodes();
+    list_kept();
     list_unknown();
     return std::move(program_);
   }
@@ -220,6 +221,20 @@ class ProgramCompiler {
       operation.node = static_cast<int>(program_.nodes.size());
       program_.nodes.push_back(parts_.has(sequence) ? parts_.compile(sequence, operation, makers_) : GraphBackward{});
     }
+  }
+
+  void list_kept() {
+    std::map<std::size_t, int> living;  // by storage: a tensor
+    for (const GraphEvent& event : graph_.events) {
+      if (event.kind == EventKind::kBackward) break;
+      if (event.kind == EventKind::kFree) living.erase(static_cast<std::size_t>(event.id));
+      if (event.kind != EventKind::kOp) continue;
+      for (const int out : graph_.operators[static_cast<std::size_t>(event.op)].outs) {
+        if (makers_[storage_of(out)] >= 0) living[storage_of(out)] = out;
+      }
+    }
+    living.erase(storage_of(program_.loss));
+    for (const auto& [storage, tensor] : living) program_.kept.push_back(tensor);
   }
 
   void list_unknown() {

@@ -103,8 +103,11 @@ struct GraphProgram {
   std::vector<GraphOperation> operations;
   std::vector<GraphBackward> nodes;
   std::vector<std::vector<int>> tensors_of;  // by storage
-  int loss = -1;                             // the tensor
-  std::vector<UnknownOperator> unknown;      // largest share first
+  // What the forward makes, nobody frees before the backward, and autograd does not hold: a result that the caller
+  // drops before the backward. Tensors, one a storage.
+  std::vector<int> kept;
+  int loss = -1;                         // the tensor
+  std::vector<UnknownOperator> unknown;  // largest share first
 };
 
 GraphProgram make_graph_program(ModelGraph graph);

@@ -133,6 +133,11 @@ std::vector<Tensor> Replay::run(int index, const std::vector<Tensor>& arguments)
   std::vector<Tensor> results;
   results.reserve(call.results.size());
   for (const int tensor : call.results) results.push_back(at(tensor));
+  if (call.module == 0) {
+    for (const int tensor : program_->kept) {
+      if (const Tensor& bound = tensors_[static_cast<std::size_t>(tensor)]; bound.defined()) kept_.push_back(bound);
+    }
+  }
   return results;
 }
 
@@ -265,15 +270,23 @@ std::size_t Replay::model_call() const {
   return static_cast<std::size_t>(std::ranges::find(steps, GraphStep::Kind::kCall, &GraphStep::kind) - steps.begin());
 }
 
-void Replay::run_before() { run_steps(program_->calls.front().steps, 0, model_call()); }
+void Replay::run_before(const std::vector<Tensor>& inputs) {
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    tensors_[static_cast<std::size_t>(program_->graph.inputs[i].tensor)] = inputs[i];
+  }
+  run_steps(program_->calls.front().steps, 0, model_call());
+}
 
 Tensor Replay::loss_of(const std::vector<Tensor>& results) {
   const GraphCall& around = program_->calls.front();
   const GraphCall& model = program_->calls[static_cast<std::size_t>(around.steps[model_call()].index)];
-  for (std::size_t i = 0; i < results.size(); ++i) tensors_[static_cast<std::size_t>(model.results[i])] = results[i];
+  for (std::size_t i = 0; i < model.results.size(); ++i) {
+    tensors_[static_cast<std::size_t>(model.results[i])] = results.at(i);
+  }
   run_steps(around.steps, model_call() + 1, around.steps.size());
   Tensor loss = at(program_->loss);
   clear(around.made);
+  for (const GraphInput& input : program_->graph.inputs) tensors_[static_cast<std::size_t>(input.tensor)] = Tensor();
   return loss;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "engine/nn/module.h"
@@ -22,8 +23,10 @@ class Replay {
 
   // Runs call `index` of the program with its arguments, in order; its results.
   std::vector<Tensor> run(int index, const std::vector<Tensor>& arguments);
-  // What surrounds the model's call: before it, and from its results to the loss.
-  void run_before();
+  // What surrounds the model's call: before it, with the inputs in their order, and from its results to the loss.
+  void run_before(const std::vector<Tensor>& inputs);
+  // After the model's call: what its caller holds until the loss is made.
+  std::vector<Tensor> take_kept() { return std::exchange(kept_, {}); }
   Tensor loss_of(const std::vector<Tensor>& results);
 
  private:
@@ -51,6 +54,7 @@ class Replay {
   std::vector<nn::Module*> modules_;   // by number of a module
   std::vector<Tensor> tensors_;        // what is bound now, by tensor
   std::vector<std::uint32_t> frees_;   // by storage, so far
+  std::vector<Tensor> kept_;           // GraphProgram::kept of the last call of the model
   int depth_ = 0;                      // of the running calls
 };
 

@@ -414,6 +414,9 @@ ReduceState reduce_gradients(const ReduceContext& context, const std::vector<Par
                              std::vector<Tensor> grads) {
   const Reduction of = reduction_of(context, params, grads);
   ReduceState state;
+  // A variable of PyTorch's loop over the gradients keeps the last one until its reduction is issued: outputs are
+  // allocated beside it.
+  const Tensor last_gradient = of.ranks > 1 ? grads.back() : Tensor{};
   Buffers buffers = copy_in(context, of, params, std::move(grads), state.input);
 
   const bool keeps = keeps_row(context);

@@ -129,15 +129,16 @@ void ReferenceRun::wrap() {
 }
 
 // `logits` are held until after the forward, as gpu_ref.py holds them.
-Tensor ReferenceRun::forward(Tensor& logits) {
+Tensor ReferenceRun::forward(nn::Value& logits) {
   if (recorded_) {
     data::DataIterator data(batch_);
     const data::ForwardResult result = models::graph_forward_step(data, *model_);
+    logits = result.output;
     return result.loss_func(result.output).loss;
   }
   const Tensor inputs = ids_.view({ids_.numel()}).rows(0, row_.mbs * row_.seq).view({row_.mbs, row_.seq});
   logits = (*model_)(inputs);
-  return ops::composed::cross_entropy(logits, inputs, -100);
+  return ops::composed::cross_entropy(logits.tensor(), inputs, -100);
 }
 
 PhaseBytes ReferenceRun::step() {
@@ -147,7 +148,7 @@ PhaseBytes ReferenceRun::step() {
   device_->synchronize();
   memory.reset_peaks();
   device_->log().add_phase("forward");
-  Tensor logits;
+  nn::Value logits;
   Tensor loss = forward(logits);
   bytes.forward_peak = peak();
   bytes.after_forward = allocated();

@@ -67,7 +67,7 @@ class ReferenceRun {
   ReferenceRun(const ReferenceRow& row, const device::DeviceProfile& profile,
                std::shared_ptr<const models::GraphProgram> recorded);
   void wrap();
-  Tensor forward(Tensor& logits);
+  Tensor forward(nn::Value& logits);
   std::int64_t allocated() const { return device_->memory().stats().allocator.allocated_bytes; }
   std::int64_t peak() const { return device_->memory().stats().allocator.peak_allocated_bytes; }
 
