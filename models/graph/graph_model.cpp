@@ -32,7 +32,7 @@ class RecordedModule : public nn::Module {
   }
   nn::ParamSlot& add_tied(const std::string& name, const nn::ParamSlot& other) { return register_tied(name, other); }
   void add_buffer(const std::string& name, const Shape& shape, DType dtype) {
-    register_buffer(name, Tensor::meta(shape, dtype, name));
+    register_buffer(name, Tensor::meta(shape, dtype, name), /*persistent=*/true);  // begins as zeros
   }
 
  protected:

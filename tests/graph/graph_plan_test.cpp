@@ -17,6 +17,9 @@ struct Case {
   std::string name;
   std::string layers;
   std::string yaml = {};
+  bool has_same_kernels = true;  // false: dropout of scores is composed here, and inside of PyTorch's attention
+
+  friend void PrintTo(const Case& one, std::ostream* out) { *out << one.name << ": " << one.yaml; }
 };
 
 class GraphPlan : public ::testing::TestWithParam<Case> {
@@ -30,6 +33,7 @@ class GraphPlan : public ::testing::TestWithParam<Case> {
     test::write_file(folder_ / "fsdp2.yaml", yaml);
     a.parallel.fsdp2_config_path = folder_ / "fsdp2.yaml";
     a.data.seq_length = 128;
+    a.kernels.fused.flash_attn = true;  // one node of the recording; all else is composed, as PyTorch runs it
     return a;
   }
   train::TrainSections recorded() const {
@@ -66,6 +70,7 @@ TEST_P(GraphPlan, IsThatOfTheModelBuiltHere) {
   const StepEstimate recorded_plan = plan(recorded()), built_plan = plan(built());
   EXPECT_EQ(recorded_plan.parameters, built_plan.parameters);
   EXPECT_EQ(events_of(recorded_plan.run().recording), events_of(built_plan.run().recording));
+  if (!GetParam().has_same_kernels) return;
   const auto peak = static_cast<double>(built_plan.memory.peak_allocated_bytes);
   EXPECT_NEAR(static_cast<double>(recorded_plan.memory.peak_allocated_bytes), peak, 0.01 * peak);
   EXPECT_NEAR(recorded_plan.throughput.model_flops, built_plan.throughput.model_flops,
@@ -78,12 +83,12 @@ TEST_P(GraphPlan, IsTheSameTwice) {
   EXPECT_EQ(one.memory.peak_reserved_bytes, other.memory.peak_reserved_bytes);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, GraphPlan,
-                         ::testing::Values(Case{"tiny_qwen3", "model.layers"},
-                                           Case{"tiny_qwen3", "model.layers",
-                                                "recompute: true\nrecompute_modules: [\"model.layers.{*}\"]\n"},
-                                           Case{"tiny_gpt2", "transformer.h"}, Case{"tiny_llama", "model.layers"}),
-                         [](const auto& info) { return fmt::format("{}_{}", info.param.name, info.index); });
+INSTANTIATE_TEST_SUITE_P(
+    Models, GraphPlan,
+    ::testing::Values(Case{"tiny_qwen3", "model.layers"},
+                      Case{"tiny_qwen3", "model.layers", "recompute_modules: [\"model.layers.{*}\"]\n"},
+                      Case{"tiny_gpt2", "transformer.h", "", false}, Case{"tiny_llama", "model.layers"}),
+    [](const auto& info) { return fmt::format("{}_{}", info.param.name, info.index); });
 
 class GraphJob : public GraphPlan {};
 INSTANTIATE_TEST_SUITE_P(Models, GraphJob, ::testing::Values(Case{"tiny_qwen3", "model.layers"}));
