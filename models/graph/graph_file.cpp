@@ -20,7 +20,8 @@ namespace {
 using nlohmann::json;
 
 constexpr std::size_t kMostText = std::size_t{256} << 20;
-constexpr std::int64_t kMostBytes = std::int64_t{1} << 62;
+constexpr std::int64_t kMostBytes = std::int64_t{1} << 50;  // sums over the tensors of an operator fit into 64 bits
+constexpr std::size_t kMostTensors = 4096;                  // of an operator
 constexpr std::string_view kFormat = "shardloom-graph";
 constexpr int kNewestVersion = 1;
 
@@ -176,8 +177,8 @@ GraphSizes sizes_of(const json& root, const std::string& file, const GraphSizes&
     const std::int64_t value = found == requested.end() ? symbol.recorded : found->second;
     if (!symbol.has(value)) {
       config_error(
-          "{}: {} is {}, but the recording holds {}; use one of these sizes, or record the model at yours with "
-          "tools/record_model.py",
+          "{}: {} is {}, but the recording holds {} (B: rows of a micro-batch, S: tokens of a row); use one of these "
+          "sizes, or record the model at yours with tools/record_model.py",
           file, name, value, sizes_text(symbols));
     }
     sizes[name] = value;
@@ -268,7 +269,8 @@ class GraphReader {
       std::int64_t bytes = element_bytes(tensor.dtype);
       for (const json& size : row.at(2)) {
         sizes.push_back(forms_.number(size, where));
-        const auto product = sizes.back() < 0 ? std::nullopt : checked_multiply(bytes, sizes.back());
+        const std::int64_t factor = std::max<std::int64_t>(sizes.back(), 1);  // products of some sizes fit too
+        const auto product = sizes.back() < 0 ? std::nullopt : checked_multiply(bytes, factor);
         if (!product || *product > kMostBytes) where.refuse("size {}", sizes.back());
         bytes = *product;
       }
@@ -353,6 +355,9 @@ class GraphReader {
     op.name = id(row.at(1), graph_.ops, "operator", where);
     op.ins = tensors(row.at(2), where);
     op.outs = tensors(row.at(3), where);
+    if (op.ins.size() + op.outs.size() > kMostTensors) {
+      where.refuse("{} tensors, and an operator has at most {}", op.ins.size() + op.outs.size(), kMostTensors);
+    }
     op.is_causal = is_causal(row.at(4));
     op.flops =
         row.at(5).is_number_float() ? row.at(5).get<double>() : static_cast<double>(forms_.number(row.at(5), where));

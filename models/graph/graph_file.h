@@ -6,7 +6,7 @@
 // Events   in the order of the host: entries and exits of modules, operators, storages that only autograd still holds,
 //          saved tensors, nodes of the backward, gradients of parameters.
 // Errors   ConfigError "FILE: events[12]: ..." for an unknown format, version or event, an id out of range, a size below
-//          0 or beyond 2^62 bytes, and for sizes that the file does not hold (the sizes it holds are named).
+//          0 or beyond 2^50 bytes, and for sizes that the file does not hold (the sizes it holds are named).
 // Limits   256 MiB of text.
 // Source   docs/model-graphs.md.
 #pragma once

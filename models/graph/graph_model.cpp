@@ -112,8 +112,10 @@ class GraphTreeBuilder {
       const GraphModule& about = graph_.modules[static_cast<std::size_t>(i)];
       const auto module = std::make_shared<RecordedModule>(replay_, i);
       const ModulePath path = split_path(about.path);
+      if (path.name.empty() || !modules_.try_emplace(about.path, module).second) {
+        config_error("{}: modules[{}] has the path '{}', which is empty or given twice", graph_.file, i, about.path);
+      }
       at(path.parent, about.path).add(path.name, module);
-      modules_[about.path] = module;
       order.push_back(module.get());
     }
     replay_->set_modules(std::move(order));

@@ -115,6 +115,10 @@ class ProgramCompiler {
   }
 
   void enter(const GraphEvent& event) {
+    constexpr std::size_t kMostLevels = 256;
+    if (frames_.size() > kMostLevels) {
+      config_error("{}: calls of modules are nested more than {} times", graph_.file, kMostLevels);
+    }
     for (const int id : event.ids) read(id);
     call().steps.push_back({GraphStep::Kind::kCall, static_cast<int>(program_.calls.size())});
     open(event.id, event.ids);
@@ -162,7 +166,9 @@ class ProgramCompiler {
     if (op.sequence < 0 || std::ranges::none_of(op.ins, [&](int in) { return requires_grad_[in]; })) return -1;
     if (!operation_of_.contains(op.sequence)) return op.sequence;
     if (op.writes.empty()) return -1;
-    for (std::int64_t sequence = op.sequence - 1; sequence >= 0; --sequence) {
+    constexpr std::int64_t kFar = 8;
+    const std::int64_t least = std::max<std::int64_t>(op.sequence - kFar, 0);
+    for (std::int64_t sequence = op.sequence - 1; sequence >= least; --sequence) {
       if (!operation_of_.contains(sequence)) return parts_.has(sequence) ? sequence : -1;
     }
     return -1;
@@ -208,6 +214,12 @@ class ProgramCompiler {
           operation.outs, [&](const GraphOutput& other) { return storage_of(other.tensor) == storage; });
       if (makers_[storage] != index || !is_first) {
         output.of = newest_[storage];
+        if (output.of < 0) {
+          config_error(
+              "{}: {} shows storage {}, which nothing has made; record the model again with "
+              "tools/record_model.py",
+              graph_.file, graph_.ops[static_cast<std::size_t>(op.name)], storage);
+        }
         read(output.of);
       }
       bind(out);

@@ -96,7 +96,10 @@ const Tensor& Replay::fixed(int tensor) const {
 const Tensor& Replay::at(int tensor) const {
   if (is_fixed(tensor)) return fixed(tensor);
   const Tensor& bound = tensors_[static_cast<std::size_t>(tensor)];
-  require(bound.defined(), "{}: tensor {} is read after it was freed", program_->graph.file, tensor);
+  if (!bound.defined()) {
+    config_error("{}: tensor {} is read where it is not alive; record the model again with tools/record_model.py",
+                 program_->graph.file, tensor);
+  }
   return bound;
 }
 

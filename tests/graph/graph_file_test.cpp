@@ -63,12 +63,14 @@ TEST_F(GraphFile, FormsGiveTheSizesOfAJob) {
 }
 
 TEST_F(GraphFile, SizesThatTheFileDoesNotHoldAreRefused) {
-  EXPECT_EQ(refusal(small(), {{"B", 1}}),
-            "B is 1, but the recording holds B from 2 on, S = 8; use one of these sizes, or record the model at yours "
-            "with tools/record_model.py");
-  EXPECT_EQ(refusal(small(), {{"S", 9}}),
-            "S is 9, but the recording holds B from 2 on, S = 8; use one of these sizes, or record the model at yours "
-            "with tools/record_model.py");
+  EXPECT_EQ(
+      refusal(small(), {{"B", 1}}),
+      "B is 1, but the recording holds B from 2 on, S = 8 (B: rows of a micro-batch, S: tokens of a row); use one "
+      "of these sizes, or record the model at yours with tools/record_model.py");
+  EXPECT_EQ(
+      refusal(small(), {{"S", 9}}),
+      "S is 9, but the recording holds B from 2 on, S = 8 (B: rows of a micro-batch, S: tokens of a row); use one "
+      "of these sizes, or record the model at yours with tools/record_model.py");
 }
 
 TEST_F(GraphFile, AFileWithoutSymbolsHoldsTheSizesOfItsInputs) {
@@ -76,8 +78,8 @@ TEST_F(GraphFile, AFileWithoutSymbolsHoldsTheSizesOfItsInputs) {
   graph.erase("symbols");
   graph.erase("forms");
   EXPECT_EQ(refusal(graph, {{"B", 2}}),
-            "B is 2, but the recording holds B = 4, S = 8; use one of these sizes, or record the model at yours with "
-            "tools/record_model.py");
+            "B is 2, but the recording holds B = 4, S = 8 (B: rows of a micro-batch, S: tokens of a row); use one of "
+            "these sizes, or record the model at yours with tools/record_model.py");
 }
 
 TEST_F(GraphFile, WhatIsNoRecordingIsRefusedByItsPlace) {
