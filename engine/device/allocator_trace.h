@@ -1,7 +1,7 @@
 // AllocatorTrace: what a caching allocator did, event by event, and its segments at the end. A value.
 //
-// Sizes     `bytes` is what the allocator counts: a request rounded up, and what was not split off. `requested_bytes` is
-//           what was asked for.
+// Sizes     `bytes` is what the allocator counts: a request rounded up, and what was not split off. `requested_bytes`
+//           is what was asked for.
 // Address   of the emulated device, from 0 on. A segment that was given back leaves its addresses unused; of an
 //           expandable segment they are mapped again.
 // Origin    of a block: what it was allocated for, also where that was before the trace.

@@ -20,8 +20,8 @@ struct RecorderOptions {
   bool entries = true;  // false: marks alone
   bool wall = false;
   bool memory = false;
-  // Events and segments of the allocator. Blocks from before the recording have their origins where a recorder with this
-  // has run since they were allocated.
+  // Events and segments of the allocator. Blocks from before the recording have their origins where a recorder with
+  // this has run since they were allocated.
   bool allocator = false;
   // Returns the reason for which an entry is issued; empty: no sites. With several recorders the first one is called.
   std::function<std::string()> call_site{};

@@ -1,10 +1,11 @@
 // The peak of a memory snapshot: what was alive when most was, of a real run as of a plan.
 //
 // Device   of several the one with most reserved memory.
-// Active   what is allocated, and what was freed and waits for another stream. The peak is that of active bytes over the
-//          trace; without a trace it is what the segments hold at the end.
+// Active   what is allocated, and what was freed and waits for another stream. The peak is that of active bytes over
+//          the trace; without a trace it is what the segments hold at the end.
 // Sizes    what was asked for, rounded up to 512 bytes: the file's events do not have more.
-// Before   blocks from before the trace are those that are alive at its end, or freed in it, without an allocation in it.
+// Before   blocks from before the trace are those that are alive at its end, or freed in it, without an allocation in
+//          it.
 // Threads  any.
 #pragma once
 

@@ -3,8 +3,8 @@
 // Trace     of the step: every event of the caching allocator. Blocks from before it are in the segments.
 // Sizes     of events too, what the allocator counts: the trace's sum reaches the step's peak of allocated memory. What
 //           was asked for is the requested_size of blocks and events.
-// Time      virtual, in microseconds from the beginning of the step: when the compute stream has done the kernels issued
-//           before the event (memory_points.h).
+// Time      virtual, in microseconds from the beginning of the step: when the compute stream has done the kernels
+//           issued before the event (memory_points.h).
 // Frames    the innermost: module, or group, and what the memory is for - {"filename": "model.layers.3.mlp", "name":
 //           "gate_proj: mm"}; the modules around it; last the category and the phase of the step. Lines are 0. A free
 //           has the frames of its allocation.

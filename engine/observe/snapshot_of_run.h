@@ -1,7 +1,7 @@
 // The memory snapshot of a training run (--memory-snapshot): one step of rank 0 (memory_snapshot.h).
 //
-// Step     the second of this run (the first also fills the caches of later steps), or the only one; timed on the device
-//          profile of --report-device, assuming identical peers.
+// Step     the second of this run (the first also fills the caches of later steps), or the only one; timed on the
+//          device profile of --report-device, assuming identical peers.
 // Begins   before the trainer is made: blocks are named since then.
 // Errors   end_step: DeviceError if the profile has no rate for a dtype of the step; ConfigError if the file cannot be
 //          written.

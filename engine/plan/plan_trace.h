@@ -1,8 +1,8 @@
 // The planned step as files of other tools.
 //
 // Perfetto  virtual time, of a pipeline one rank of each place, everything shown (perfetto.h).
-// Snapshot  the memory of the rank whose figures the plan shows (observe/memory_snapshot.h): its segments are the plan's
-//           reserved memory at the end of the step, its blocks the allocated memory, its trace reaches the peak.
+// Snapshot  the memory of the rank whose figures the plan shows (observe/memory_snapshot.h): its segments are the
+//           plan's reserved memory at the end of the step, its blocks the allocated memory, its trace reaches the peak.
 // Threads   any.
 #pragma once
 

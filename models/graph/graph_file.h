@@ -1,12 +1,12 @@
 // ModelGraph: one training step of a PyTorch model as tools/record_model.py wrote it, at the sizes of a job.
 //
-// File     JSON, may be compressed with gzip; format "shardloom-graph", versions 0 and 1 (docs/model-graphs.md). Ids are
-//          positions in their tables. Numbers that depend on the batch or the sequence are forms, which are evaluated
-//          here: a ModelGraph has plain numbers.
+// File     JSON, may be compressed with gzip; format "shardloom-graph", versions 0 and 1 (docs/model-graphs.md). Ids
+//          are positions in their tables. Numbers that depend on the batch or the sequence are forms, which are
+//          evaluated here: a ModelGraph has plain numbers.
 // Events   in the order of the host: entries and exits of modules, operators, storages that only autograd still holds,
 //          saved tensors, nodes of the backward, gradients of parameters.
-// Errors   ConfigError "FILE: events[12]: ..." for an unknown format, version or event, an id out of range, a size below
-//          0 or beyond 2^50 bytes, and for sizes that the file does not hold (the sizes it holds are named).
+// Errors   ConfigError "FILE: events[12]: ..." for an unknown format, version or event, an id out of range, a size
+//          below 0 or beyond 2^50 bytes, and for sizes that the file does not hold (the sizes it holds are named).
 // Limits   256 MiB of text.
 // Source   docs/model-graphs.md.
 #pragma once

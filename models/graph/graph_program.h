@@ -6,8 +6,8 @@
 // Nodes     an operator whose inputs require gradients makes a node of the tape. Its backward is the recorded one:
 //           saved tensors and incoming gradients in, operators in their order, one gradient for each input.
 // Left out  sums of gradients and their accumulation into parameters: the tape makes its own.
-// Errors    ConfigError "FILE: ..." for a recording that contradicts itself: a gradient that no operator makes, a module
-//           that is left before it is entered.
+// Errors    ConfigError "FILE: ..." for a recording that contradicts itself: a gradient that no operator makes, a
+//           module that is left before it is entered.
 #pragma once
 
 #include <cstdint>

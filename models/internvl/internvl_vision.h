@@ -2,7 +2,8 @@
 //
 // Letters  N images, C channels, P patches of an image, D hidden_size of the tower.
 // Call     tower(pixel_values [N,C,height,width]) -> [N, 1 + P, D]; position 0 is the class token's. Sides are
-//          multiples of patch_size. Positions are those of an image of image_size, interpolated (bicubic) for another size.
+//          multiples of patch_size. Positions are those of an image of image_size, interpolated (bicubic) for another
+//          size.
 // Paths    embeddings.{cls_token, position_embeddings, patch_embeddings.projection}, encoder.layer.N.{layernorm_before,
 //          attention.{q,k,v}_proj, attention.{q,k}_norm, attention.projection_layer, lambda_1, layernorm_after,
 //          mlp.{fc1, fc2}, lambda_2}, layernorm (without mean pooling).

@@ -54,7 +54,8 @@ struct MmModel {
 MmModel read_mm_model(const std::filesystem::path& path);
 MmModel parse_mm_model(std::string_view json, std::string_view file_name);
 
-// The configuration of fresh weights, whose messages show the paths of the file. ConfigError for a size that is missing.
+// The configuration of fresh weights, whose messages show the paths of the file. ConfigError for a size that is
+// missing.
 ConfigReader reader_of(const MmModel& model);
 // The same as the text of a config.json. ConfigError also for values that do not fit together.
 std::string config_json(const MmModel& model);

@@ -1,5 +1,6 @@
-// Promise: --mm-model and --mm-tool are MindSpeed-MM's files: model.json makes the model, freezes towers and recomputes;
-//          tools.json switches the profile on; what contradicts a flag is refused with both, and a wrong key by its path.
+// Promise: --mm-model and --mm-tool are MindSpeed-MM's files: model.json makes the model, freezes towers and
+//          recomputes; tools.json switches the profile on; what contradicts a flag is refused with both, and a wrong
+//          key by its path.
 // World:   command lines of plan and train; a tiny model.json of Qwen2-VL.
 #include <cstdlib>
 #include <fstream>

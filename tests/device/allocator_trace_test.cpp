@@ -1,6 +1,6 @@
-// Promise: a recorder with `allocator` has every event of the caching allocator in order, whose sum is what the allocator
-//          counts, and its segments at the end without gaps; blocks know what they were allocated for, also those from
-//          before the recording.
+// Promise: a recorder with `allocator` has every event of the caching allocator in order, whose sum is what the
+//          allocator counts, and its segments at the end without gaps; blocks know what they were allocated for, also
+//          those from before the recording.
 // World:   one rank; a device of 1 GiB.
 #include <gmock/gmock.h>
 

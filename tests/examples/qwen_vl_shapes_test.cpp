@@ -139,8 +139,8 @@ TEST_F(Shapes, AreLearntByTheModelOfAModelJson) {
   ASSERT_EQ(frozen.exit_code, 0) << frozen.err;
   EXPECT_EQ(folder_.metrics("frozen.jsonl").at(0).at("loss"), folder_.metrics("usual.jsonl").at(0).at("loss"));
   EXPECT_NE(folder_.metrics("frozen.jsonl").at(1).at("loss"), folder_.metrics("usual.jsonl").at(1).at("loss"));
-  // An embedding of 264 x 64, two layers of 37,120 (queries, keys and values with biases, three matrices of the MLP, two
-  // norms), and the last norm.
+  // An embedding of 264 x 64, two layers of 37,120 (queries, keys and values with biases, three matrices of the MLP,
+  // two norms), and the last norm.
   EXPECT_EQ(of_plan(with_file("frozen.json", "frozen")).at("trained_parameters"), 264 * 64 + 2 * 37120 + 64);
 }
 

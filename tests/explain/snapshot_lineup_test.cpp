@@ -1,5 +1,5 @@
-// Promise: blocks of a real snapshot are lined up with those of the plan by size: rows of category and group say what is
-//          found, missing or more; the rest is in no row, and every byte is counted once.
+// Promise: blocks of a real snapshot are lined up with those of the plan by size: rows of category and group say what
+//          is found, missing or more; the rest is in no row, and every byte is counted once.
 // World:   a planned step by hand: two layers of a shard, a gather and an activation each; all four sizes differ.
 #include "engine/explain/snapshot_lineup.h"
 

@@ -1,5 +1,5 @@
-// Promise: the peak of a snapshot is found by playing its trace, with what was allocated before it, what waits for another
-//          stream, and what was reserved then.
+// Promise: the peak of a snapshot is found by playing its trace, with what was allocated before it, what waits for
+//          another stream, and what was reserved then.
 // World:   snapshots by hand: one segment, blocks of whole KiB.
 #include "engine/explain/snapshot_peak.h"
 

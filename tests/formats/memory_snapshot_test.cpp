@@ -1,7 +1,8 @@
-// Promise: a memory snapshot is written in the opcodes that PyTorch's viewer has and reads back the same; snapshots of all
-//          protocols and of the older form are read; whatever else the bytes are, nothing of them runs, the answer is an
-//          error with file and offset, and memory stays in proportion to the file.
-// World:   tests/formats/data/memory_snapshot: one snapshot of two segments and twelve events, as Python pickles it with
+// Promise: a memory snapshot is written in the opcodes that PyTorch's viewer has and reads back the same; snapshots of
+//          all protocols and of the older form are read; whatever else the bytes are, nothing of them runs, the answer
+//          is an error with file and offset, and memory stays in proportion to the file.
+// World:   tests/formats/data/memory_snapshot: one snapshot of two segments and twelve events, as Python pickles it
+// with
 //          protocols 0 to 5, and its segments in the older form.
 #include "engine/formats/torch/memory_snapshot.h"
 

@@ -1,7 +1,7 @@
 // memory_parity FILE|FOLDER: the memory of PyTorch FSDP2 on a real device, phase by phase.
 //
-// Every row of FILE (tests/reference/memory, or tests/memory/mx_rows.json), or the rows that the recorded model in FOLDER
-// (tests/reference/graphs/h200_llama_1b) stands for, is run dry as rank 0 of its world and
+// Every row of FILE (tests/reference/memory, or tests/memory/mx_rows.json), or the rows that the recorded model in
+// FOLDER (tests/reference/graphs/h200_llama_1b) stands for, is run dry as rank 0 of its world and
 // compared: allocated bytes within 1 % in every phase, reserved bytes within 5 %, and no two rows in another order than
 // measured where they differ by more than 2 %. A line per row: its worst phase, then the signed errors of all phases in
 // the order of the file's phases. The figures of mx_rows.json are rounded to 0.01 GiB, which is allowed for.

@@ -1,6 +1,6 @@
 // Promise: InternVL's tree has Hugging Face's paths, shapes and class names; checkpoints of every spelling load, and
-//          the one that a folder came with is written; images of any size reach the decoder, gradients reach the images'
-//          tower, and a frozen tower records nothing.
+//          the one that a folder came with is written; images of any size reach the decoder, gradients reach the
+//          images' tower, and a frozen tower records nothing.
 #include "models/internvl/internvl.h"
 
 #include <algorithm>

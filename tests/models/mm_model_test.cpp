@@ -1,6 +1,6 @@
 // Promise: MindSpeed-MM's model.json makes the configuration of its model, tower by tower: the published shapes, a tiny
-//          one of each family, what is frozen, what stands for a flag; a wrong key is refused with its path, and one that
-//          contradicts another key or the configuration of weights with both.
+//          one of each family, what is frozen, what stands for a flag; a wrong key is refused with its path, and one
+//          that contradicts another key or the configuration of weights with both.
 // World:   a tiny file of each family, changed key by key.
 #include "models/mm_model/mm_model.h"
 

@@ -1,5 +1,5 @@
-// Promise: the snapshot of a recorded step has its events with virtual times, addresses and streams, and frames that name
-//          module, operator or purpose, category and phase; blocks from before the step say so.
+// Promise: the snapshot of a recorded step has its events with virtual times, addresses and streams, and frames that
+//          name module, operator or purpose, category and phase; blocks from before the step say so.
 // World:   one rank; a step by hand: a shard from before it, a gather, a kernel in a module, one without.
 #include "engine/observe/memory_snapshot.h"
 

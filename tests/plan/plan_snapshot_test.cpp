@@ -1,6 +1,6 @@
 // Promise: the snapshot of a plan is the plan: its segments are the reserved memory and its active blocks the allocated
-//          memory at the end of the step, its trace reaches the peaks; PyTorch's viewer can play it backwards; frames name
-//          module, operator and phase.
+//          memory at the end of the step, its trace reaches the peaks; PyTorch's viewer can play it backwards; frames
+//          name module, operator and phase.
 // World:   tests/plan/small_plan.h; also with expandable segments, and with two stages.
 #include <gmock/gmock.h>
 #include <limits>

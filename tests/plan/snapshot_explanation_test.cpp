@@ -1,5 +1,6 @@
-// Promise: a snapshot of a run stands beside the plan of its job: the same job agrees to the byte; a run whose one setting
-//          was another is explained by that setting; what the plan does not have is said with its size and place.
+// Promise: a snapshot of a run stands beside the plan of its job: the same job agrees to the byte; a run whose one
+//          setting was another is explained by that setting; what the plan does not have is said with its size and
+//          place.
 // World:   tests/plan/small_plan.h; snapshots are those of plans.
 #include "engine/explain/snapshot_explanation.h"
 

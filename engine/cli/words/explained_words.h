@@ -1,4 +1,5 @@
-// `explain TEXT|FILE [job]` and `explain --snapshot FILE job`: the text or snapshot, and the command line of the plan of the run's job. Private to engine/cli.
+// `explain TEXT|FILE [job]` and `explain --snapshot FILE job`: the text or snapshot, and the command line of the plan
+// of the run's job. Private to engine/cli.
 //
 // Job      all words behind the text but --json: what `shardloom plan` takes. None: the text alone is explained.
 // Errors   ConfigError: no text; a snapshot without a job; an output or a search that is of a plan.

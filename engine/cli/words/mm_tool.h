@@ -18,8 +18,8 @@ namespace loom::cli {
 struct MmToolKey {
   std::string_view path;    // "profile.static_param.level"; "sorafeature.*" stands for all keys of a section
   std::string_view target;  // a flag; empty: none
-  // Of a row without a flag: why the key has no effect; if there are `accepted` values, why others are refused, and what
-  // to write.
+  // Of a row without a flag: why the key has no effect; if there are `accepted` values, why others are refused, and
+  // what to write.
   std::string_view about = {};
   std::string_view accepted = {};  // values that change nothing, with '|' between them
 };

@@ -1,10 +1,11 @@
-// MemorySnapshot: what torch.cuda.memory._snapshot() returns and tools such as torch.cuda._memory_viz open - the segments
-// of a caching allocator, its events, its settings.
+// MemorySnapshot: what torch.cuda.memory._snapshot() returns and tools such as torch.cuda._memory_viz open - the
+// segments of a caching allocator, its events, its settings.
 //
 // Written   a pickle of protocol 4, in the opcodes that the viewer's own reader has; lists in batches of 1000, frames
 //           once each.
-// Read      pickles of protocols 0 to 5 without classes (pickle_reader.h); also the older form, a plain list of segments
-//           whose blocks have a `history`. Unknown keys are ignored. Blocks follow each other and fill their segment.
+// Read      pickles of protocols 0 to 5 without classes (pickle_reader.h); also the older form, a plain list of
+//           segments whose blocks have a `history`. Unknown keys are ignored. Blocks follow each other and fill their
+//           segment.
 // Frames    a stack is a number: an index of `stacks`, which hold indices of `frames`, the innermost first; stack 0 is
 //           empty. A text is an index of `texts`; text 0 is empty. What a file shares has one number.
 // Units     bytes; time in microseconds.

@@ -3,8 +3,9 @@
 //
 // Classes   only classes of an allow-list may be named; any other is refused with its name and offset, before the
 //           bytes behind it are read.
-// Opcodes   of protocols 2 to 5, as these trees need them, PROTO first; text opcodes of protocols 0 and 1 in plain files. Calls of anything but a named class, pickles
-//           from the outside (PERSID by text), integers above 64 bits and text that is not UTF-8 are refused.
+// Opcodes   of protocols 2 to 5, as these trees need them, PROTO first; text opcodes of protocols 0 and 1 in plain
+//           files. Calls of anything but a named class, pickles from the outside (PERSID by text), integers above 64
+//           bits and text that is not UTF-8 are refused.
 // Plain     of_plain_values() reads protocols 0 to 5 where a file has dicts, lists, tuples, texts and numbers alone: no
 //           class may be named, bytes and sets are refused, and no value contains itself or is nested deeper than 32.
 // Shared    a node may occur in several places and may contain itself: walk it by its expected form, with a bound.
