@@ -1,15 +1,15 @@
 // Recording: all that one rank's host issued while a Recorder ran, in host order. A value: it outlives device and run.
 //
-// Entries   work on a stream; a stream's wait for an entry; work of the host, or its wait for an entry; the begin of a
-//           phase. Entries refer to one another by index. Waits for entries issued before the recording are left out:
-//           a recording does not depend on other recordings.
-// Marks     notes of higher floors on the step, without device work: a collective was issued, a group is usable, ...
-// Memory    the device's accounts at the beginning and after every change, if requested.
-// Allocator every event of the caching allocator, and its segments at the end, if requested.
-// Wall      when entries really ran, if requested.
-// Virtual   nothing here takes time: durations come from a time model when the recording is resolved (virtual_time).
-// Names     are for people and for the tables of device profiles; code decides by the enums.
-// Threads   any.
+// Entries    work on a stream; a stream's wait for an entry; work of the host, or its wait for an entry; the begin of a
+//            phase. Entries refer to one another by index. Waits for entries issued before the recording are left out:
+//            a recording does not depend on other recordings.
+// Marks      notes of higher floors on the step, without device work: a collective was issued, a group is usable, ...
+// Memory     the device's accounts at the beginning and after every change, if requested.
+// Allocator  every event of the caching allocator, and its segments at the end, if requested.
+// Wall       when entries really ran, if requested.
+// Virtual    nothing here takes time: durations come from a time model when the recording is resolved (virtual_time).
+// Names      are for people and for the tables of device profiles; code decides by the enums.
+// Threads    any.
 #pragma once
 
 #include <cstdint>

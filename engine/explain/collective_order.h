@@ -1,10 +1,10 @@
 // The collectives of a planned step, group of ranks by group of ranks, in the order in which a rank issues them.
 //
-// Order    as the host issues them: PyTorch's SeqNum counts the collectives of a process group in this order.
-// Names    of PyTorch's OpType, without leading and trailing marks: ALLGATHER is _ALLGATHER_BASE too.
-// Elements of all-gathers: a rank's part in, all parts out; of reduce-scatters the other way round; padding included.
-//          PyTorch gathers groups of several dtypes as bytes.
-// Threads  any.
+// Order     as the host issues them: PyTorch's SeqNum counts the collectives of a process group in this order.
+// Names     of PyTorch's OpType, without leading and trailing marks: ALLGATHER is _ALLGATHER_BASE too.
+// Elements  of all-gathers: a rank's part in, all parts out; of reduce-scatters the other way round; padding included.
+//           PyTorch gathers groups of several dtypes as bytes.
+// Threads   any.
 #pragma once
 
 #include <cstdint>

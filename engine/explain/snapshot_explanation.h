@@ -1,13 +1,13 @@
 // What a memory snapshot of a run says beside the plan of its job: which groups hold more or less than planned, what
 // the plan does not have, and which one setting, if the run had it otherwise, would bring the plan nearer.
 //
-// Plan     of the job in unlimited memory, on the rank whose figures a plan shows; the run is taken to be of one like
-//          it.
-// Settings tried one at a time, by a plan each, where the job has a file: reshard_after_forward, prefetch, recompute,
-//          param_dtype, reduce_dtype, offload. None is tried where the plan already agrees to a hundredth. The nearest
-//          one is named if it takes at least a fifth off the distance (snapshot_lineup.h).
-// Threads  the calling thread, and those of plans.
-// Errors   ConfigError for the snapshot; those of plans.
+// Plan      of the job in unlimited memory, on the rank whose figures a plan shows; the run is taken to be of one like
+//           it.
+// Settings  tried one at a time, by a plan each, where the job has a file: reshard_after_forward, prefetch, recompute,
+//           param_dtype, reduce_dtype, offload. None is tried where the plan already agrees to a hundredth. The nearest
+//           one is named if it takes at least a fifth off the distance (snapshot_lineup.h).
+// Threads   the calling thread, and those of plans.
+// Errors    ConfigError for the snapshot; those of plans.
 #pragma once
 
 #include <cstdint>

@@ -1,12 +1,12 @@
 // A real snapshot beside that of the plan of its job, group by group. Frames of a real one are files and functions of
 // Python, so blocks are lined up by their sizes: a plan knows those of its groups exactly.
 //
-// Rows     category and group; groups that differ in numbers alone are one row: model.layers.{*}.
-// Order    a real block counts for one planned block of its size that is alive at the plan's peak; shards and optimizer
-//          state choose first, activations last. What is left, and has a size of another allocation of the planned
-//          step, counts for that row too: there is more of it. The rest is not in the plan.
-// Distance bytes that are missing, more, or not in the plan.
-// Threads  any.
+// Rows      category and group; groups that differ in numbers alone are one row: model.layers.{*}.
+// Order     a real block counts for one planned block of its size that is alive at the plan's peak; shards and
+//           optimizer state choose first, activations last. What is left, and has a size of another allocation of the
+//           planned step, counts for that row too: there is more of it. The rest is not in the plan.
+// Distance  bytes that are missing, more, or not in the plan.
+// Threads   any.
 #pragma once
 
 #include <cstdint>

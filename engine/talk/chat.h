@@ -1,12 +1,12 @@
 // Chat: a conversation with a model, and how the ranks answer a turn together. Private to engine/talk.
 //
-// Turns    a refused line leaves no trace; of a stopped answer, the generated part is kept.
-// Cache    the whole conversation is rendered for each turn, and the session reads the new part; with pictures it reads
-//          the whole one.
-// Pictures go with the next line, before its text, and stay with their turn.
-// Ranks    rank 0 has the conversation, and sends each prompt and its pictures to the others; it decides when an answer
-//          stops.
-// Threads  the rank's host thread.
+// Turns     a refused line leaves no trace; of a stopped answer, the generated part is kept.
+// Cache     the whole conversation is rendered for each turn, and the session reads the new part; with pictures it
+//           reads the whole one.
+// Pictures  go with the next line, before its text, and stay with their turn.
+// Ranks     rank 0 has the conversation, and sends each prompt and its pictures to the others; it decides when an
+//           answer stops.
+// Threads   the rank's host thread.
 #pragma once
 
 #include <filesystem>

@@ -1,8 +1,8 @@
 // The price of a recorded operator, by its class: matrix products, attention, grouped products, norms, element-wise
 // chains, gathers. Views and reads of single values have none.
 //
-// Bytes  each input and output once; an expanded input has the bytes of its storage.
-// Source docs/model-graphs.md, "Prices".
+// Bytes   each input and output once; an expanded input has the bytes of its storage.
+// Source  docs/model-graphs.md, "Prices".
 #pragma once
 
 #include <string_view>

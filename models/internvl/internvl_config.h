@@ -2,16 +2,17 @@
 // config.json (transformers 4 and 5), from the config.json of OpenGVLab's own InternVLChatModel (InternVL2, 2.5 and 3),
 // or from a models YAML with the same keys.
 //
-// Sections  vision_config, text_config (InternVLChatModel: llm_config; any decoder but GPT-2) and the keys beside them.
-// Freeze    `freeze: true` in a section freezes that tower when the model is built; ours, not transformers'.
-// Ties      tie_word_embeddings beside the sections decides; if it is absent, that of the decoder's section.
-// Defaults  from transformers' InternVLVisionConfig and InternVLConfig, or InternVLChatModel's own.
-// ChatModel its layers are those of transformers' model. image_token_id, which it takes from the tokenizer, is a key of
-//           ours; without it the seventh id from the end, where the published models have <IMG_CONTEXT>.
-//           drop_path_rate is not applied: no layer is skipped, as in transformers.
-// Errors    ConfigError as for DecoderConfig: file, key (dotted inside a section), value; also for values that would
-//           change the arithmetic and are not built (dropout, mask tokens, images that are not square, features of
-//           another layer).
+// Sections   vision_config, text_config (InternVLChatModel: llm_config; any decoder but GPT-2) and the keys beside
+//            them.
+// Freeze     `freeze: true` in a section freezes that tower when the model is built; ours, not transformers'.
+// Ties       tie_word_embeddings beside the sections decides; if it is absent, that of the decoder's section.
+// Defaults   from transformers' InternVLVisionConfig and InternVLConfig, or InternVLChatModel's own.
+// ChatModel  its layers are those of transformers' model. image_token_id, which it takes from the tokenizer, is a key
+//            of ours; without it the seventh id from the end, where the published models have <IMG_CONTEXT>.
+//            drop_path_rate is not applied: no layer is skipped, as in transformers.
+// Errors     ConfigError as for DecoderConfig: file, key (dotted inside a section), value; also for values that would
+//            change the arithmetic and are not built (dropout, mask tokens, images that are not square, features of
+//            another layer).
 #pragma once
 
 #include <cstdint>

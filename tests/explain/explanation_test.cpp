@@ -13,7 +13,7 @@
 #include "engine/cli/hub_callbacks.h"
 #include "engine/core/error.h"
 #include "engine/core/wrapped.h"
-#include "tests/plan/small_plan.h"
+#include "tests/support/small_plan.h"
 #include "tests/support/files.h"
 
 namespace loom::explain {

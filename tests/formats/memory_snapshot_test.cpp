@@ -2,8 +2,7 @@
 //          all protocols and of the older form are read; whatever else the bytes are, nothing of them runs, the answer
 //          is an error with file and offset, and memory stays in proportion to the file.
 // World:   tests/formats/data/memory_snapshot: one snapshot of two segments and twelve events, as Python pickles it
-// with
-//          protocols 0 to 5, and its segments in the older form.
+//          with protocols 0 to 5, and its segments in the older form.
 #include "engine/formats/torch/memory_snapshot.h"
 
 #include <gmock/gmock.h>

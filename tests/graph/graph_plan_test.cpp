@@ -5,7 +5,7 @@
 #include "engine/cli/hub_callbacks.h"
 #include "engine/core/error.h"
 #include "engine/plan/planner.h"
-#include "tests/plan/small_plan.h"
+#include "tests/support/small_plan.h"
 #include "tests/support/files.h"
 
 namespace loom::plan {

@@ -11,7 +11,7 @@
 #include "engine/plan/plan_output.h"
 #include "engine/train/run_checkpoints.h"
 #include "engine/train/trainer.h"
-#include "tests/plan/small_plan.h"
+#include "tests/support/small_plan.h"
 #include "tests/support/files.h"
 
 namespace loom::plan {

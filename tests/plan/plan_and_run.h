@@ -13,7 +13,7 @@
 #include "engine/train/inputs.h"
 #include "engine/train/trainer.h"
 #include "engine/virtual_time/resolve.h"
-#include "tests/plan/small_plan.h"
+#include "tests/support/small_plan.h"
 
 namespace loom::plan {
 

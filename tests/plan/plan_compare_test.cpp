@@ -11,7 +11,7 @@
 #include "engine/cli/program.h"
 #include "engine/core/wrapped.h"
 #include "engine/plan/plan_output.h"
-#include "tests/plan/small_plan.h"
+#include "tests/support/small_plan.h"
 #include "tests/support/files.h"
 
 namespace loom::plan {

@@ -12,7 +12,7 @@
 #include "engine/plan/plan_output.h"
 #include "engine/plan/planner.h"
 #include "sharding/marks.h"
-#include "tests/plan/small_plan.h"
+#include "tests/support/small_plan.h"
 #include "tests/support/files.h"
 
 namespace loom::plan {

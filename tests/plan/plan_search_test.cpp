@@ -11,7 +11,7 @@
 #include "engine/core/error.h"
 #include "engine/plan/plan_output.h"
 #include "sharding/config/fsdp2_keys.h"
-#include "tests/plan/small_plan.h"
+#include "tests/support/small_plan.h"
 #include "tests/support/files.h"
 
 namespace loom::plan {

@@ -1,7 +1,7 @@
 // Promise: the snapshot of a plan is the plan: its segments are the reserved memory and its active blocks the allocated
 //          memory at the end of the step, its trace reaches the peaks; PyTorch's viewer can play it backwards; frames
 //          name module, operator and phase.
-// World:   tests/plan/small_plan.h; also with expandable segments, and with two stages.
+// World:   tests/support/small_plan.h; also with expandable segments, and with two stages.
 #include <gmock/gmock.h>
 #include <limits>
 #include <map>
@@ -11,7 +11,7 @@
 #include "engine/cli/hub_callbacks.h"
 #include "engine/formats/torch/memory_snapshot.h"
 #include "engine/plan/plan_trace.h"
-#include "tests/plan/small_plan.h"
+#include "tests/support/small_plan.h"
 
 namespace loom::plan {
 namespace {

@@ -21,7 +21,7 @@
 #include "models/internvl/internvl.h"
 #include "sharding/streams.h"
 #include "tests/plan/plan_and_run.h"
-#include "tests/plan/small_plan.h"
+#include "tests/support/small_plan.h"
 #include "tests/support/files.h"
 
 namespace loom::plan {

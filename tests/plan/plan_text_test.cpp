@@ -9,7 +9,7 @@
 #include "engine/cli/exit_status.h"
 #include "engine/cli/program.h"
 #include "engine/core/wrapped.h"
-#include "tests/plan/small_plan.h"
+#include "tests/support/small_plan.h"
 #include "tests/support/files.h"
 
 namespace loom::plan {

@@ -14,7 +14,7 @@
 #include "engine/launch/run_ranks.h"
 #include "engine/train/trainer.h"
 #include "engine/virtual_time/resolve.h"
-#include "tests/plan/small_plan.h"
+#include "tests/support/small_plan.h"
 #include "tests/support/files.h"
 
 namespace loom::plan {

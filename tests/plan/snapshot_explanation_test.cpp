@@ -1,7 +1,7 @@
 // Promise: a snapshot of a run stands beside the plan of its job: the same job agrees to the byte; a run whose one
 //          setting was another is explained by that setting; what the plan does not have is said with its size and
 //          place.
-// World:   tests/plan/small_plan.h; snapshots are those of plans.
+// World:   tests/support/small_plan.h; snapshots are those of plans.
 #include "engine/explain/snapshot_explanation.h"
 
 #include <gmock/gmock.h>
@@ -10,7 +10,7 @@
 #include "engine/cli/hub_callbacks.h"
 #include "engine/io/atomic_file.h"
 #include "engine/plan/plan_trace.h"
-#include "tests/plan/small_plan.h"
+#include "tests/support/small_plan.h"
 #include "tests/support/files.h"
 
 namespace loom::explain {

@@ -10,7 +10,7 @@
 #include "engine/plan/planner.h"
 #include "engine/train/inputs.h"
 #include "sharding/streams.h"
-#include "tests/plan/small_plan.h"
+#include "tests/support/small_plan.h"
 #include "tests/support/files.h"
 
 namespace loom::plan {

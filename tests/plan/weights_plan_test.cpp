@@ -13,7 +13,7 @@
 #include "engine/core/error.h"
 #include "engine/formats/safetensors/safetensors.h"
 #include "models/hub/model_hub.h"
-#include "tests/plan/small_plan.h"
+#include "tests/support/small_plan.h"
 #include "tests/support/documented_keys.h"
 
 namespace loom::plan {
