@@ -13,8 +13,8 @@
 #include "engine/cli/hub_callbacks.h"
 #include "engine/core/error.h"
 #include "engine/core/wrapped.h"
-#include "tests/support/small_plan.h"
 #include "tests/support/files.h"
+#include "tests/support/small_plan.h"
 
 namespace loom::explain {
 namespace {

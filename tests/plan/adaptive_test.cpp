@@ -7,8 +7,8 @@
 
 #include "engine/cli/hub_callbacks.h"
 #include "engine/core/error.h"
-#include "tests/support/small_plan.h"
 #include "tests/support/files.h"
+#include "tests/support/small_plan.h"
 
 namespace loom::plan {
 namespace {

@@ -11,8 +11,8 @@
 #include "engine/plan/plan_output.h"
 #include "engine/train/run_checkpoints.h"
 #include "engine/train/trainer.h"
-#include "tests/support/small_plan.h"
 #include "tests/support/files.h"
+#include "tests/support/small_plan.h"
 
 namespace loom::plan {
 namespace {

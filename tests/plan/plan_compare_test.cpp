@@ -11,8 +11,8 @@
 #include "engine/cli/program.h"
 #include "engine/core/wrapped.h"
 #include "engine/plan/plan_output.h"
-#include "tests/support/small_plan.h"
 #include "tests/support/files.h"
+#include "tests/support/small_plan.h"
 
 namespace loom::plan {
 namespace {

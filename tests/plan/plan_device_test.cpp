@@ -12,8 +12,8 @@
 #include "engine/plan/plan_output.h"
 #include "engine/plan/planner.h"
 #include "sharding/marks.h"
-#include "tests/support/small_plan.h"
 #include "tests/support/files.h"
+#include "tests/support/small_plan.h"
 
 namespace loom::plan {
 namespace {

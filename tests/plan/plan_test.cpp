@@ -21,8 +21,8 @@
 #include "models/internvl/internvl.h"
 #include "sharding/streams.h"
 #include "tests/plan/plan_and_run.h"
-#include "tests/support/small_plan.h"
 #include "tests/support/files.h"
+#include "tests/support/small_plan.h"
 
 namespace loom::plan {
 namespace {

@@ -9,8 +9,8 @@
 #include "engine/cli/exit_status.h"
 #include "engine/cli/program.h"
 #include "engine/core/wrapped.h"
-#include "tests/support/small_plan.h"
 #include "tests/support/files.h"
+#include "tests/support/small_plan.h"
 
 namespace loom::plan {
 namespace {

@@ -14,8 +14,8 @@
 #include "engine/launch/run_ranks.h"
 #include "engine/train/trainer.h"
 #include "engine/virtual_time/resolve.h"
-#include "tests/support/small_plan.h"
 #include "tests/support/files.h"
+#include "tests/support/small_plan.h"
 
 namespace loom::plan {
 namespace {

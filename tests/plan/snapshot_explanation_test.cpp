@@ -10,8 +10,8 @@
 #include "engine/cli/hub_callbacks.h"
 #include "engine/io/atomic_file.h"
 #include "engine/plan/plan_trace.h"
-#include "tests/support/small_plan.h"
 #include "tests/support/files.h"
+#include "tests/support/small_plan.h"
 
 namespace loom::explain {
 namespace {

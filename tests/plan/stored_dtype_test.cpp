@@ -10,8 +10,8 @@
 #include "engine/plan/planner.h"
 #include "engine/train/inputs.h"
 #include "sharding/streams.h"
-#include "tests/support/small_plan.h"
 #include "tests/support/files.h"
+#include "tests/support/small_plan.h"
 
 namespace loom::plan {
 namespace {

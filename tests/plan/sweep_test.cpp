@@ -15,8 +15,8 @@
 #include "engine/plan/plan_output.h"
 #include "engine/plan/plan_search.h"
 #include "sharding/config/fsdp2_keys.h"
-#include "tests/support/small_plan.h"
 #include "tests/support/files.h"
+#include "tests/support/small_plan.h"
 
 namespace loom::plan {
 namespace {

@@ -13,8 +13,8 @@
 #include "engine/core/error.h"
 #include "engine/formats/safetensors/safetensors.h"
 #include "models/hub/model_hub.h"
-#include "tests/support/small_plan.h"
 #include "tests/support/documented_keys.h"
+#include "tests/support/small_plan.h"
 
 namespace loom::plan {
 namespace {
