@@ -40,19 +40,20 @@ constexpr MmToolKey kKeys[] = {
 
 bool is_section(std::string_view path) {
   return std::ranges::any_of(kKeys, [&](const MmToolKey& key) {
-    return key.path.starts_with(path) && key.path.substr(path.size()).starts_with('.') &&
-           key.path.substr(path.size()) != ".*";
+    return key.path.starts_with(path) && key.path.substr(path.size()).starts_with('.');
   });
 }
 
 // The row of a key, or that of all keys of its section.
 const MmToolKey* row_of(std::string_view path) {
-  for (std::string_view rest = path; !rest.empty(); rest = rest.substr(0, rest.rfind('.'))) {
-    const std::string all = fmt::format("{}.*", rest);
-    for (const MmToolKey& key : kKeys) {
-      if (key.path == path || key.path == all) return &key;
-    }
-    if (rest.find('.') == std::string_view::npos) break;
+  const auto find = [](std::string_view wanted) {
+    const auto* found = std::ranges::find(kKeys, wanted, &MmToolKey::path);
+    return found == std::end(kKeys) ? nullptr : found;
+  };
+  if (const MmToolKey* own = find(path)) return own;
+  for (std::size_t dot = path.rfind('.'); dot != std::string_view::npos; dot = path.rfind('.', dot - 1)) {
+    if (const MmToolKey* all = find(fmt::format("{}.*", path.substr(0, dot)))) return all;
+    if (dot == 0) break;
   }
   return nullptr;
 }
