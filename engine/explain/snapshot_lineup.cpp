@@ -50,6 +50,7 @@ class Groups {
     }
     return paths_.contains("") ? shown_path("") : "";
   }
+  bool has(std::string_view path) const { return paths_.contains(path); }
 
  private:
   std::set<std::string, std::less<>> paths_;
@@ -77,6 +78,22 @@ class Matcher {
 
   const std::string& text(std::int32_t number) const { return planned_.texts[static_cast<std::size_t>(number)]; }
 
+  // Of a planned block. Shards are allocated before any module runs: they have no group. A full parameter is of the
+  // module whose call gathers it, which is in its frames.
+  std::string group_of(const std::vector<std::int32_t>& frames) const {
+    const auto frame = [&](std::int32_t number) { return planned_.frames[static_cast<std::size_t>(number)]; };
+    const std::string& category = text(frame(frames.back()).filename);
+    const std::string& module = text(frame(frames.front()).filename);
+    if (category == "shard" || module == text(frame(frames.back()).name)) return "";
+    if (category != "unsharded") return groups_.of(module);
+    for (const std::int32_t number : frames) {
+      const std::string& name = text(frame(number).name);
+      const std::string path = text(frame(number).filename) + "." + name.substr(0, name.find_first_of(": "));
+      if (groups_.has(path)) return pattern_of(path);
+    }
+    return groups_.of("");
+  }
+
   // The row of a planned block, by its frames: module first, category last.
   std::size_t row_of(std::int32_t stack) {
     const auto [known, is_new] = rows_of_stacks_.try_emplace(stack, 0);
@@ -85,9 +102,7 @@ class Matcher {
     const auto file = [&](std::int32_t frame) -> const std::string& {
       return text(planned_.frames[static_cast<std::size_t>(frame)].filename);
     };
-    const std::string& phase = text(planned_.frames[static_cast<std::size_t>(frames.back())].name);
-    const std::string& module = file(frames.front());
-    LineupRow row{.category = file(frames.back()), .group = module == phase ? "" : groups_.of(module)};
+    LineupRow row{.category = file(frames.back()), .group = group_of(frames)};
     const auto place = std::ranges::find_if(
         lineup_.rows, [&](const LineupRow& r) { return r.category == row.category && r.group == row.group; });
     known->second = static_cast<std::size_t>(place - lineup_.rows.begin());

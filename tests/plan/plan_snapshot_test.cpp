@@ -113,8 +113,9 @@ TEST(PlanSnapshot, IsThePlanByExactBytes) {
 TEST(PlanSnapshot, FramesNameModuleOperatorCategoryAndPhase) {
   EXPECT_THAT(all_frames(planned(arguments())),
               IsSupersetOf({"model.layers.1.mlp: gate_proj: linear | model.layers.1: mlp | model: layers.1 | "
-                            "Decoder: model | Decoder: forward | activation: forward",
-                            "model.layers.0: gather of 'model.layers.0' | gather_buffer: backward"}));
+                            "Qwen2ForCausalLM: model | Qwen2ForCausalLM: forward | activation: forward",
+                            "model.layers.0: gather of 'model.layers.0' | model: embed_tokens | Qwen2ForCausalLM: "
+                            "model | Qwen2ForCausalLM: forward | gather_buffer: forward"}));
 }
 
 TEST(PlanSnapshot, IsThePlanWithExpandableSegmentsToo) {

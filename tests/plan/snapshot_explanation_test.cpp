@@ -62,8 +62,10 @@ TEST_F(SnapshotExplained, TheSameJobAgreesToTheByte) {
   EXPECT_THAT(found.lineup.unplanned, IsEmpty());
   EXPECT_THAT(found.tried, IsEmpty());
   EXPECT_THAT(found.lineup.rows,
-              Contains(AllOf(Field(&LineupRow::category, "shard"), Field(&LineupRow::group, "model.layers.{*}"),
-                             Field(&LineupRow::found_blocks, 96))));  // 12 parameters of each of eight layers
+              Contains(AllOf(Field(&LineupRow::category, "shard"), Field(&LineupRow::group, ""),
+                             Field(&LineupRow::found_blocks, 8 * 12 + 3))));  // of eight layers, and of the root
+  EXPECT_THAT(found.lineup.rows,
+              Contains(AllOf(Field(&LineupRow::category, "unsharded"), Field(&LineupRow::group, "model.layers.{*}"))));
   EXPECT_THAT(to_text(found), HasSubstr("the plan explains the snapshot: they differ by at most a hundredth"));
 }
 
@@ -99,7 +101,7 @@ TEST_F(SnapshotExplained, WhatNoSettingExplainsIsSaidWithItsSizeAndPlace) {
   EXPECT_EQ(found.lineup.distance(), bytes);
   ASSERT_EQ(found.lineup.unplanned.size(), 1u);
   EXPECT_EQ(found.lineup.unplanned[0].place, "train.py:31 keep_logits");
-  EXPECT_THAT(to_text(found), AllOf(HasSubstr("1 block of 12.1 MiB, allocated in train.py:31 keep_logits"),
+  EXPECT_THAT(to_text(found), AllOf(HasSubstr("1 block of 12.06 MiB, allocated in train.py:31 keep_logits"),
                                     HasSubstr("settings explains the difference")));
   EXPECT_TRUE(to_json(found).at("nearest").is_null());
 }
