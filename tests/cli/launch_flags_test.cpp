@@ -175,9 +175,9 @@ TEST_F(LaunchFlags, AllThatAreNotTakenAreNamedInOneRun) {
   EXPECT_EQ(
       outcome.err,
       "shardloom: 3 flags are not taken:\n  unknown flag --lrr; did you mean --lr?\n"
-      "  --wandb-project names a project of Weights & Biases, which is not built; write --tensorboard-dir DIR\n"
       "  --tokenizer-type is GPT2BPETokenizer; only tokenizers of Hugging Face's are read; write PretrainedFromHF, and "
-      "--tokenizer-name-or-path DIR with a tokenizer.json\n");
+      "--tokenizer-name-or-path DIR with a tokenizer.json\n"
+      "  --wandb-project names a project of Weights & Biases, which is not built; write --tensorboard-dir DIR\n");
   EXPECT_EQ(outcome.exit_code, 2);
 }
 

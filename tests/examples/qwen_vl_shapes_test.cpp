@@ -118,7 +118,7 @@ TEST_F(Shapes, AreLearntByTheModelOfAModelJson) {
   };
   const auto of_plan = [&](Words words) {
     words.front() = "plan";
-    const Outcome planned = folder_.run(words + Words{"--json"});
+    const Outcome planned = folder_.run(words + Words{"--json", "-"});
     EXPECT_EQ(planned.exit_code, 0) << planned.err;
     return nlohmann::json::parse(planned.out);
   };
