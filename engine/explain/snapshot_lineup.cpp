@@ -79,7 +79,7 @@ class Matcher {
   const std::string& text(std::int32_t number) const { return planned_.texts[static_cast<std::size_t>(number)]; }
 
   // Of a planned block. Shards are allocated before any module runs: they have no group. A full parameter is of the
-  // module whose call gathers it, which is in its frames.
+  // module whose call gathers it, if its frames have one: gathers ahead of a backward have none.
   std::string group_of(const std::vector<std::int32_t>& frames) const {
     const auto frame = [&](std::int32_t number) { return planned_.frames[static_cast<std::size_t>(number)]; };
     const std::string& category = text(frame(frames.back()).filename);
@@ -91,7 +91,7 @@ class Matcher {
       const std::string path = text(frame(number).filename) + "." + name.substr(0, name.find_first_of(": "));
       if (groups_.has(path)) return pattern_of(path);
     }
-    return groups_.of("");
+    return "";
   }
 
   // The row of a planned block, by its frames: module first, category last.

@@ -64,8 +64,8 @@ TEST_F(SnapshotExplained, TheSameJobAgreesToTheByte) {
   EXPECT_THAT(found.lineup.rows,
               Contains(AllOf(Field(&LineupRow::category, "shard"), Field(&LineupRow::group, ""),
                              Field(&LineupRow::found_blocks, 8 * 12 + 3))));  // of eight layers, and of the root
-  EXPECT_THAT(found.lineup.rows,
-              Contains(AllOf(Field(&LineupRow::category, "unsharded"), Field(&LineupRow::group, "model.layers.{*}"))));
+  EXPECT_THAT(found.lineup.rows,                                              // the peak is in backward
+              Contains(AllOf(Field(&LineupRow::category, "unsharded"), Field(&LineupRow::group, ""))));
   EXPECT_THAT(to_text(found), HasSubstr("the plan explains the snapshot: they differ by at most a hundredth"));
 }
 
