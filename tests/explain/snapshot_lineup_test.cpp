@@ -56,8 +56,9 @@ Lineup lined_up(const io::MemorySnapshot& real, const plan::StepEstimate& plan) 
   return line_up(real, peak_of(real, "s"), plan);
 }
 
-auto row(const char* category, std::int64_t planned, std::int64_t found, std::int64_t more) {
-  return AllOf(Field(&LineupRow::category, category), Field(&LineupRow::group, "layers.{*}"),
+auto row(const char* category, std::int64_t planned, std::int64_t found, std::int64_t more,
+         const char* group = "layers.{*}") {
+  return AllOf(Field(&LineupRow::category, category), Field(&LineupRow::group, group),
                Field(&LineupRow::planned_bytes, planned), Field(&LineupRow::found_bytes, found),
                Field(&LineupRow::more_bytes, more));
 }
@@ -66,7 +67,7 @@ TEST(SnapshotLineup, TheSameStepIsFoundGroupByGroup) {
   const plan::StepEstimate plan = planned(1);
   const Lineup lineup = lined_up(snapshot_of(plan), plan);
   EXPECT_THAT(lineup.rows,
-              ElementsAre(row("shard", 2 * kShard, 2 * kShard, 0), row("gather_buffer", kGather, kGather, 0),
+              ElementsAre(row("shard", 2 * kShard, 2 * kShard, 0, ""), row("gather_buffer", kGather, kGather, 0),
                           row("activation", 2 * kActivation, 2 * kActivation, 0)));
   EXPECT_EQ(lineup.distance(), 0);
 }
