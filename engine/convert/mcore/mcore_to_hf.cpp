@@ -19,7 +19,6 @@
 #include "engine/core/shown_text.h"
 #include "engine/io/output_plan.h"
 #include "models/decoder/expert_weights.h"
-#include "models/hf/folder_files.h"
 
 namespace loom::checkpoint {
 namespace {
@@ -89,7 +88,7 @@ class ToHf {
     copy("model.norm.weight", kMcoreNorm, {shape_.hidden});
     add_head();
     note_unexpected();
-    note_names();
+    add_names(outputs_, wanted_, assets_.wanted_by(), misfits_);
     misfits_.refuse();
     if (shape_.mixtral_names && !is_fused()) {
       for (OutputTensor& output : outputs_) output.name = models::mixtral_spelling(output.name);
@@ -418,21 +417,6 @@ class ToHf {
           misfits_.add("not expected '{}' {} in {}", shown_text(tensor.name), to_string(tensor.shape), place_of(file));
         }
       }
-    }
-  }
-
-  // The names of the assets, where they have some, against those that are made.
-  void note_names() {
-    if (wanted_.empty() || !misfits_.empty()) return;
-    std::set<std::string> made;
-    for (const OutputTensor& output : outputs_) {
-      made.insert(output.name);
-      if (!wanted_.contains(output.name))
-        misfits_.add("'{}' is not among the names of {}", output.name, assets_.wanted_by());
-    }
-    for (const std::string& name : wanted_) {
-      if (made.contains(name) || models::is_stored_buffer(name)) continue;
-      misfits_.add("'{}' of {} is not made of the checkpoint", shown_text(name), assets_.wanted_by());
     }
   }
 

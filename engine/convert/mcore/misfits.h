@@ -9,6 +9,10 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
+
+#include "engine/convert/output_tensor.h"
+#include "engine/convert/tensor_source.h"
 
 namespace loom::checkpoint {
 
@@ -32,5 +36,15 @@ class Misfits {
   const std::string head_;
   std::set<std::string> lines_;
 };
+
+// The tensor of this name and shape, which is used from now on; null, and added to the misfits, where it is missing or
+// of another shape.
+const SourceTensor* find_tensor(const TensorList& list, const std::string& name, const Shape& shape,
+                                std::set<std::string>& used, Misfits& misfits);
+
+// Adds the names that are made and not wanted, and those that are wanted and not made. Nothing where no names are
+// wanted or tensors do not fit already. `wanted_by` is the origin of the wanted names.
+void add_names(const std::vector<OutputTensor>& made, const std::set<std::string>& wanted, const std::string& wanted_by,
+               Misfits& misfits);
 
 }  // namespace loom::checkpoint

@@ -79,17 +79,8 @@ class MmImport {
         options_.hf_dir.string(), kFolderHead, kFolderEmbedding, model_.file.string());
   }
 
-  // Null, and noted, where it is missing or of another shape.
   const SourceTensor* find(const std::string& name, const Shape& shape) {
-    const SourceTensor* tensor = list_.find(name);
-    if (tensor == nullptr) {
-      misfits_.add("missing '{}' {}", name, to_string(shape));
-      return nullptr;
-    }
-    used_.insert(name);
-    if (tensor->shape == shape) return tensor;
-    misfits_.add("'{}' is {}, not {}", name, to_string(tensor->shape), to_string(shape));
-    return nullptr;
+    return find_tensor(list_, name, shape, used_, misfits_);
   }
 
   void add(const RowAt& at, int rank, std::vector<OutputTensor>& to) {

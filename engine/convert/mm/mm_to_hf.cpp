@@ -60,7 +60,7 @@ class MmExport {
     for (const RowAt& at : at_) add(at);
     if (model_.tied()) add_tied_head();
     note_unexpected();
-    note_names();
+    add_names(outputs_, wanted_, assets_.wanted_by(), misfits_);
     misfits_.refuse();
     const bool is_published = !assets_.names() || models::are_published_qwen_vl_names(*assets_.names());
     for (OutputTensor& output : outputs_) {
@@ -193,21 +193,6 @@ class MmExport {
                        place_of(file, chunk));
         }
       }
-    }
-  }
-
-  // The names of the assets, where they have some, against those that are made.
-  void note_names() {
-    if (wanted_.empty() || !misfits_.empty()) return;
-    std::set<std::string> made;
-    for (const OutputTensor& output : outputs_) {
-      made.insert(output.name);
-      if (!wanted_.contains(output.name))
-        misfits_.add("'{}' is not among the names of {}", output.name, assets_.wanted_by());
-    }
-    for (const std::string& name : wanted_) {
-      if (made.contains(name) || models::is_stored_buffer(name)) continue;
-      misfits_.add("'{}' of {} is not made of the checkpoint", shown_text(name), assets_.wanted_by());
     }
   }
 
