@@ -13,12 +13,12 @@ namespace {
 
 class NodeCompiler {
  public:
-  NodeCompiler(const ModelGraph& graph, const GraphOperation& operation, const std::vector<int>& makers)
-      : graph_(graph), operation_(operation), makers_(makers) {
+  NodeCompiler(const ModelGraph& graph, const GraphOperation& operation, const std::vector<int>& makers,
+               const std::vector<bool>& fixed)
+      : graph_(graph), operation_(operation), makers_(makers), fixed_(fixed) {
     for (const auto* saved : {&operation.saved_before, &operation.saved_after}) {
       for (const int tensor : *saved) add_slot(tensor, /*is_made=*/false);
     }
-    for (const GraphParameter& parameter : graph.parameters) fixed_.emplace(parameter.tensor, parameter.tensor);
     result_.is_recorded = true;
   }
 
@@ -48,8 +48,7 @@ class NodeCompiler {
 
   GraphBackward::Place place_of(int id) {
     if (const auto found = slot_of_.find(id); found != slot_of_.end()) return {.slot = found->second};
-    const auto is_it = [id](const GraphBuffer& buffer) { return buffer.tensor == id; };
-    if (fixed_.contains(id) || std::ranges::any_of(graph_.buffers, is_it)) return {.parameter = id};
+    if (fixed_[static_cast<std::size_t>(id)]) return {.parameter = id};
     return {.slot = add_incoming(id)};
   }
 
@@ -149,7 +148,7 @@ class NodeCompiler {
   const ModelGraph& graph_;
   const GraphOperation& operation_;
   const std::vector<int>& makers_;
-  std::unordered_map<int, int> fixed_;
+  const std::vector<bool>& fixed_;
   std::vector<Slot> slots_;
   std::unordered_map<int, int> slot_of_;  // by tensor, the newest
   GraphBackward result_;
@@ -199,9 +198,9 @@ std::int64_t BackwardParts::owner(int save) const {
 }
 
 GraphBackward BackwardParts::compile(std::int64_t sequence, const GraphOperation& operation,
-                                     const std::vector<int>& makers) const {
+                                     const std::vector<int>& makers, const std::vector<bool>& fixed) const {
   const Part& part = parts_.at(sequence);
-  NodeCompiler compiler(graph_, operation, makers);
+  NodeCompiler compiler(graph_, operation, makers, fixed);
   std::string_view node = "a node";
   bool begun = false;  // what comes before the first operator of the node belongs to sums of gradients
   for (const std::size_t i : part.events) {

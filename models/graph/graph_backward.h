@@ -23,8 +23,9 @@ class BackwardParts {
   bool has(std::int64_t sequence) const { return parts_.contains(sequence); }
   // The node that a save belongs to; -1: none that ran.
   std::int64_t owner(int save) const;
-  // `operation` has its saves and its node's inputs and outputs.
-  GraphBackward compile(std::int64_t sequence, const GraphOperation& operation, const std::vector<int>& makers) const;
+  // `operation` has its saves and its node's inputs and outputs; `fixed`, by tensor: a parameter or buffer.
+  GraphBackward compile(std::int64_t sequence, const GraphOperation& operation, const std::vector<int>& makers,
+                        const std::vector<bool>& fixed) const;
 
  private:
   struct Part {

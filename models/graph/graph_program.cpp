@@ -231,7 +231,8 @@ class ProgramCompiler {
     for (const auto& [sequence, index] : operation_of_) {
       GraphOperation& operation = program_.operations[static_cast<std::size_t>(index)];
       operation.node = static_cast<int>(program_.nodes.size());
-      program_.nodes.push_back(parts_.has(sequence) ? parts_.compile(sequence, operation, makers_) : GraphBackward{});
+      program_.nodes.push_back(parts_.has(sequence) ? parts_.compile(sequence, operation, makers_, fixed_)
+                                                    : GraphBackward{});
     }
   }
 
