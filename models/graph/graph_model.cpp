@@ -6,12 +6,21 @@
 
 #include "engine/core/error.h"
 #include "models/graph/graph_replay.h"
+#include "models/lora/lora_linear.h"
 
 namespace loom::models {
 namespace {
 
 using nn::Args;
 using nn::Value;
+
+// The call of the program that the arguments name.
+int call_of(const Args& args, const std::vector<int>& calls, const GraphModule& about) {
+  const Value& number = args.find("call");
+  const std::int64_t call = number.is_none() ? 0 : number.number();
+  require(call < std::ssize(calls), "'{}' is called {} times in the recording", about.path, calls.size());
+  return calls[static_cast<std::size_t>(call)];
+}
 
 // Its calls are numbered in the order of the recording; a recompute repeats the number of the call.
 class RecordedModule : public nn::Module {
@@ -37,14 +46,14 @@ class RecordedModule : public nn::Module {
 
  protected:
   Value forward(const Args& args) override {
-    const Value& number = args.find("call");
-    const std::int64_t call = number.is_none() ? 0 : number.number();
-    require(call < std::ssize(calls_), "'{}' is called {} times in the recording", about_.path, calls_.size());
-    const int index = calls_[static_cast<std::size_t>(call)];
+    const int index = call_of(args, calls_, about_);
     return {replay_->run(index, arguments_of(args, index))};
   }
   virtual std::vector<Tensor> arguments_of(const Args& args, int /*call*/) const { return args.tensors(); }
   Replay& replay() const { return *replay_; }
+  const std::shared_ptr<Replay>& shared_replay() const { return replay_; }
+  const GraphModule& about() const { return about_; }
+  const std::vector<int>& calls() const { return calls_; }
 
  private:
   static constexpr double kStd = 0.02;
@@ -52,6 +61,46 @@ class RecordedModule : public nn::Module {
   const std::shared_ptr<Replay> replay_;
   const GraphModule& about_;
   const std::vector<int>& calls_;
+};
+
+// The parameter of a slot, under its name or that of the slot which it is tied to; null: none.
+const GraphParameter* parameter_at(const ModelGraph& graph, const std::string& slot) {
+  const auto tie = std::ranges::find(graph.ties, slot, &GraphTie::name);
+  const auto found =
+      std::ranges::find(graph.parameters, tie != graph.ties.end() ? tie->of : slot, &GraphParameter::name);
+  return found != graph.parameters.end() ? &*found : nullptr;
+}
+
+// Beside which an adapter can stand.
+class RecordedLinear final : public RecordedModule, public AdaptableLinear {
+ public:
+  RecordedLinear(const std::shared_ptr<Replay>& replay, int module) : RecordedModule(replay, module), module_(module) {}
+
+  static bool is_linear(const ModelGraph& graph, const GraphModule& about) {
+    if (!about.type.ends_with("Linear") && about.type != kConv1d) return false;
+    const GraphParameter* weight = parameter_at(graph, nn::join_path(about.path, "weight"));
+    return weight != nullptr && graph.tensors[static_cast<std::size_t>(weight->tensor)].shape.ndim() == 2;
+  }
+
+  bool is_conv1d() const override { return about().type == kConv1d; }
+  Product hand_over(LoraLinear& adapter) override {
+    for (nn::ParamSlot* slot : {&adapter.weight, adapter.bias}) {
+      if (slot == nullptr) continue;
+      const GraphParameter* parameter = parameter_at(replay().program().graph, nn::join_path(about().path, slot->name));
+      replay().set_parameter(parameter->tensor, *slot);
+    }
+    replay().set_module(module_, adapter);
+    return [replay = shared_replay(), &calls = calls(), &about = about()](const Args& args) {
+      const std::vector<Tensor> results = replay->run_alone(call_of(args, calls, about), args.tensors());
+      check_model(results.size() == 1, "'{}' has {} results, and an adapter needs one", about.path, results.size());
+      return results.front();
+    };
+  }
+
+ private:
+  static constexpr std::string_view kConv1d = "Conv1D";  // of transformers, whose weight is [in, out]
+
+  const int module_;
 };
 
 class RecordedModel final : public RecordedModule {
@@ -110,7 +159,8 @@ class GraphTreeBuilder {
     std::vector<nn::Module*> order{root.get()};
     for (int i = 1; i < std::ssize(graph_.modules); ++i) {
       const GraphModule& about = graph_.modules[static_cast<std::size_t>(i)];
-      const auto module = std::make_shared<RecordedModule>(replay_, i);
+      const auto module = RecordedLinear::is_linear(graph_, about) ? std::make_shared<RecordedLinear>(replay_, i)
+                                                                   : std::make_shared<RecordedModule>(replay_, i);
       const ModulePath path = split_path(about.path);
       if (path.name.empty() || !modules_.try_emplace(about.path, module).second) {
         config_error("{}: modules[{}] has the path '{}', which is empty or given twice", graph_.file, i, about.path);

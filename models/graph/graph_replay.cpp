@@ -9,16 +9,21 @@
 namespace loom::models {
 namespace {
 
-// The steps without which no gradient that is needed is made: a frozen parameter's are not.
-std::vector<bool> needed_steps(const GraphBackward& node, const autograd::Needs& needs) {
-  std::vector<bool> slots(static_cast<std::size_t>(node.slots));
+// What the gradients that are needed are made from: a frozen parameter's are not.
+struct NeededParts {
+  std::vector<bool> steps;
+  std::vector<bool> slots;
+};
+
+NeededParts needed_parts(const GraphBackward& node, const autograd::Needs& needs) {
+  NeededParts parts{std::vector<bool>(node.steps.size()), std::vector<bool>(static_cast<std::size_t>(node.slots))};
+  auto& [steps, slots] = parts;
   const auto need = [&](const GraphBackward::Place& place) {
     if (place.slot >= 0) slots[static_cast<std::size_t>(place.slot)] = true;
   };
   for (std::size_t i = 0; i < node.returns.size(); ++i) {
     if (needs[i]) need({.slot = node.returns[i].slot});
   }
-  std::vector<bool> steps(node.steps.size());
   for (std::size_t i = node.steps.size(); i-- > 0;) {
     const GraphBackward::Step& step = node.steps[i];
     steps[i] = step.outs.empty() || std::ranges::any_of(step.outs, [&](const GraphBackward::Output& out) {
@@ -28,8 +33,10 @@ std::vector<bool> needed_steps(const GraphBackward& node, const autograd::Needs&
     std::ranges::for_each(step.ins, need);
     for (const GraphBackward::Output& out : step.outs) need(out.of);
   }
-  return steps;
+  return parts;
 }
+
+bool all_needed(const autograd::Needs& needs) { return std::ranges::find(needs, false) == needs.end(); }
 
 const GraphTensor& described(const GraphProgram& program, int tensor) {
   return program.graph.tensors[static_cast<std::size_t>(tensor)];
@@ -144,6 +151,14 @@ std::vector<Tensor> Replay::run(int index, const std::vector<Tensor>& arguments)
   return results;
 }
 
+std::vector<Tensor> Replay::run_alone(int index, const std::vector<Tensor>& arguments) {
+  std::vector<Tensor> results = run(index, arguments);
+  for (const int tensor : program_->calls[static_cast<std::size_t>(index)].results) {
+    clear(program_->tensors_of[static_cast<std::size_t>(described(*program_, tensor).storage)]);
+  }
+  return results;
+}
+
 void Replay::run_steps(const std::vector<GraphStep>& steps, std::size_t begin, std::size_t end) {
   for (std::size_t i = begin; i < end; ++i) {
     const GraphStep& step = steps[i];
@@ -192,13 +207,28 @@ std::vector<Tensor> Replay::outputs_of(const GraphOperation& operation) {
   return outputs;
 }
 
+std::vector<Tensor> Replay::read_all(const std::vector<int>& tensors) const {
+  std::vector<Tensor> found;
+  found.reserve(tensors.size());
+  for (const int tensor : tensors) found.push_back(at(tensor));
+  return found;
+}
+
+// As PyTorch's derivatives do, a node keeps what the gradients that are needed are made from.
+std::vector<Tensor> Replay::saved_of(const GraphOperation& operation, const std::vector<int>& saved) const {
+  std::vector<Tensor> tensors = read_all(saved);
+  const GraphBackward& node = program_->nodes[static_cast<std::size_t>(operation.node)];
+  autograd::Needs needs;
+  for (const int input : operation.node_inputs) needs.push_back(at(input).requires_grad());
+  if (!node.is_recorded || all_needed(needs)) return tensors;
+  const std::vector<bool> is_needed = needed_parts(node, needs).slots;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (!is_needed[i]) tensors[i] = Tensor();
+  }
+  return tensors;
+}
+
 void Replay::run_operation(const GraphOperation& operation) {
-  const auto tensors = [this](const std::vector<int>& ids) {
-    std::vector<Tensor> found;
-    found.reserve(ids.size());
-    for (const int id : ids) found.push_back(at(id));
-    return found;
-  };
   const std::string& name = program_->graph.ops[static_cast<std::size_t>(operation.name)];
   for (const int in : operation.ins) {
     if (const nn::ParamSlot* slot = slots_[static_cast<std::size_t>(in)])
@@ -207,7 +237,9 @@ void Replay::run_operation(const GraphOperation& operation) {
   const bool has_node = operation.node >= 0;
   const bool saves_first = has_node && operation.saved_after.empty();
   std::optional<autograd::Recording> recording;
-  if (saves_first) recording.emplace(name, tensors(operation.node_inputs), tensors(operation.saved_before));
+  if (saves_first) {
+    recording.emplace(name, read_all(operation.node_inputs), saved_of(operation, operation.saved_before));
+  }
   const std::vector<Tensor> outputs = outputs_of(operation);
   if (operation.has_cost) device::Device::current().launch(name, operation.cost, [] {});
   for (std::size_t i = 0; i < outputs.size(); ++i) {
@@ -219,7 +251,7 @@ void Replay::run_operation(const GraphOperation& operation) {
   if (!saves_first) {
     std::vector<int> saved = operation.saved_before;
     saved.insert(saved.end(), operation.saved_after.begin(), operation.saved_after.end());
-    recording.emplace(name, tensors(operation.node_inputs), tensors(saved));
+    recording.emplace(name, read_all(operation.node_inputs), saved_of(operation, saved));
   }
   std::vector<Tensor> recorded;
   for (const int i : operation.node_outputs) recorded.push_back(outputs[static_cast<std::size_t>(i)]);
@@ -244,8 +276,8 @@ autograd::Grads Replay::run_backward(const GraphBackward& node, autograd::Saved 
   const auto at_place = [&](const GraphBackward::Place& place) {
     return place.slot >= 0 ? slots[static_cast<std::size_t>(place.slot)] : fixed(place.parameter);
   };
-  const bool is_whole = std::ranges::find(needs, false) == needs.end();
-  const std::vector<bool> is_needed = is_whole ? std::vector<bool>() : needed_steps(node, needs);
+  const bool is_whole = all_needed(needs);
+  const std::vector<bool> is_needed = is_whole ? std::vector<bool>() : needed_parts(node, needs).steps;
   for (std::size_t i = 0; i < node.steps.size(); ++i) {
     const GraphBackward::Step& step = node.steps[i];
     if (!is_whole && !is_needed[i]) continue;

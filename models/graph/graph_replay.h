@@ -16,13 +16,16 @@ class Replay {
   explicit Replay(std::shared_ptr<const GraphProgram> program);
 
   const GraphProgram& program() const { return *program_; }
-  // Where a parameter or buffer is; set once, by whoever builds the modules. They outlive the replay.
+  // Where a parameter or buffer is. Slots and buffers are there as long as the replay runs.
   void set_parameter(int tensor, nn::ParamSlot& slot) { slots_[static_cast<std::size_t>(tensor)] = &slot; }
   void set_buffer(int tensor, nn::Buffer& buffer) { buffers_[static_cast<std::size_t>(tensor)] = &buffer; }
   void set_modules(std::vector<nn::Module*> modules) { modules_ = std::move(modules); }
+  void set_module(int number, nn::Module& module) { modules_[static_cast<std::size_t>(number)] = &module; }
 
   // Runs call `index` of the program with its arguments, in order; its results.
   std::vector<Tensor> run(int index, const std::vector<Tensor>& arguments);
+  // The same, for a caller that gives other tensors in place of the results, which are not bound.
+  std::vector<Tensor> run_alone(int index, const std::vector<Tensor>& arguments);
   // What surrounds the model's call: before it, with the inputs in their order, and from its results to the loss.
   void run_before(const std::vector<Tensor>& inputs);
   // After the model's call: what its caller holds until the loss is made.
@@ -36,6 +39,8 @@ class Replay {
   void run_operation(const GraphOperation& operation);
   void run_call(int index);
   std::vector<Tensor> outputs_of(const GraphOperation& operation);
+  std::vector<Tensor> read_all(const std::vector<int>& tensors) const;
+  std::vector<Tensor> saved_of(const GraphOperation& operation, const std::vector<int>& saved) const;
   autograd::Grads run_backward(const GraphBackward& node, autograd::Saved saved, const autograd::Grads& grads,
                                const autograd::Needs& needs) const;
 

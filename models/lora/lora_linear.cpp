@@ -29,6 +29,11 @@ std::int64_t outputs(const nn::ParamSlot& weight, bool is_conv1d) {
   return weight.shard.global_shape[is_conv1d ? 1 : 0];
 }
 
+bool has_conv1d_layout(const nn::Module& base) {
+  const auto* adaptable = dynamic_cast<const AdaptableLinear*>(&base);
+  return adaptable != nullptr ? adaptable->is_conv1d() : dynamic_cast<const nn::Conv1D*>(&base) != nullptr;
+}
+
 // The rule for init_weights(); fill_adapters() draws uniform values, which no rule describes.
 Init init_of_a(const LoraLinear::Options& options) { return Init::normal(1.0 / static_cast<double>(options.r)); }
 
@@ -41,18 +46,20 @@ nn::Value LoraMatrix::forward(const nn::Args& args) { return ops::linear(args.te
 
 bool LoraLinear::can_adapt(const nn::Module& module) {
   return dynamic_cast<const nn::Linear*>(&module) != nullptr || dynamic_cast<const nn::Conv1D*>(&module) != nullptr ||
-         dynamic_cast<const nn::TiedLinear*>(&module) != nullptr;
+         dynamic_cast<const nn::TiedLinear*>(&module) != nullptr ||
+         dynamic_cast<const AdaptableLinear*>(&module) != nullptr;
 }
 
 LoraLinear::LoraLinear(nn::Module& base, const Options& options)
     : weight(register_tied("weight", weight_of(base))),
       options_(options),
-      is_conv1d_(dynamic_cast<nn::Conv1D*>(&base) != nullptr),
+      is_conv1d_(has_conv1d_layout(base)),
       lora_a_(register_module("lora_A",
                               std::make_shared<LoraMatrix>(options.r, inputs(weight, is_conv1d_), init_of_a(options)))),
       lora_b_(register_module("lora_B",
                               std::make_shared<LoraMatrix>(outputs(weight, is_conv1d_), options.r, Init::zeros()))) {
   if (const nn::ParamSlot* of_base = slot_of(base, "bias")) bias = &register_tied("bias", *of_base);
+  if (auto* adaptable = dynamic_cast<AdaptableLinear*>(&base)) product_of_base_ = adaptable->hand_over(*this);
 }
 
 std::vector<nn::MatrixLayer::Part> LoraLinear::parts() {
@@ -65,7 +72,10 @@ std::vector<nn::MatrixLayer::Part> LoraLinear::parts() {
 }
 
 Tensor LoraLinear::product(const Tensor& x, const Tensor& own_bias) const {
-  const Tensor y = is_conv1d_ ? ops::linear_kn(x, weight.value, own_bias) : ops::linear(x, weight.value, own_bias);
+  return adapt(x, is_conv1d_ ? ops::linear_kn(x, weight.value, own_bias) : ops::linear(x, weight.value, own_bias));
+}
+
+Tensor LoraLinear::adapt(const Tensor& x, const Tensor& y) const {
   const std::int64_t first_input = lora_a_->weight.shard.offset[1];
   Tensor adapted = ops::dropout(x, options_.dropout, training(), {.dim = -1, .begin = first_input});
   adapted = ops::cast(adapted, lora_a_->weight.value.dtype());
@@ -75,6 +85,7 @@ Tensor LoraLinear::product(const Tensor& x, const Tensor& own_bias) const {
 }
 
 nn::Value LoraLinear::forward(const nn::Args& args) {
+  if (product_of_base_) return nn::ValueList{adapt(args.tensor(0), product_of_base_(args))};
   const Tensor own_bias = bias == nullptr ? Tensor{} : bias->value;
   if (!is_shared()) return product(args.tensor(0), own_bias);
   return shared_product(

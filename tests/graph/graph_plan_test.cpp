@@ -106,6 +106,49 @@ TEST_P(GraphJob, SizesOfTheJobScaleTheRecording) {
   EXPECT_THROW(plan(a), ConfigError);
 }
 
+// Memory at every phase, collectives and times to the nanosecond.
+void expect_same(const StepEstimate& one, const StepEstimate& other) {
+  EXPECT_EQ(one.trained_parameters, other.trained_parameters);
+  EXPECT_EQ(one.time.step_ns, other.time.step_ns);
+  EXPECT_EQ(one.memory.peak_allocated_bytes, other.memory.peak_allocated_bytes);
+  EXPECT_EQ(one.memory.peak_reserved_bytes, other.memory.peak_reserved_bytes);
+  EXPECT_EQ(one.memory.steady_allocated_bytes, other.memory.steady_allocated_bytes);
+  EXPECT_EQ(one.throughput.model_flops, other.throughput.model_flops);
+}
+
+TEST_P(GraphJob, FrozenModulesAreThoseOfARecordingThatHasThem) {
+  train::TrainSections whole = recorded(), frozen = recorded();
+  whole.model.freeze = {"model.layers.0"};
+  frozen.model.model_graph = kGraphs / "tiny_qwen3/frozen.json.gz";
+  expect_same(plan(whole), plan(frozen));
+}
+
+TEST_P(GraphJob, AdaptersAreThoseOfPeft) {
+  train::TrainSections base = recorded(), peft = recorded();
+  base.model.lora.target_modules = {"q_proj", "v_proj"};
+  const StepEstimate ours = plan(base);
+  peft.model.model_graph = kGraphs / "tiny_qwen3/adapted.json.gz";
+  test::write_file(folder_ / "peft.yaml",
+                   "sharding_size: auto\nparam_dtype: bf16\nreduce_dtype: fp32\n"
+                   "sub_modules_to_wrap: [\"base_model.model.model.layers.{*}\"]\n");
+  peft.parallel.fsdp2_config_path = folder_ / "peft.yaml";
+  expect_same(ours, plan(peft));
+}
+
+TEST_P(GraphJob, AdaptersAreThoseOfTheModelBuiltHere) {
+  for (const std::vector<std::string>& targets :
+       {std::vector<std::string>{"q_proj", "v_proj"}, {"all-linear"}, {"model.layers.{*}.mlp.down_proj"}}) {
+    train::TrainSections of_recording = recorded(), of_model = built();
+    of_recording.model.lora.target_modules = of_model.model.lora.target_modules = targets;
+    of_recording.model.lora.dropout = of_model.model.lora.dropout = 0.1;
+    const StepEstimate one = plan(of_recording), other = plan(of_model);
+    EXPECT_EQ(one.trained_parameters, other.trained_parameters);
+    EXPECT_EQ(events_of(one.run().recording), events_of(other.run().recording));
+    const auto peak = static_cast<double>(other.memory.peak_allocated_bytes);
+    EXPECT_NEAR(static_cast<double>(one.memory.peak_allocated_bytes), peak, 0.01 * peak);
+  }
+}
+
 TEST_P(GraphJob, FrozenModulesHaveNoGradients) {
   train::TrainSections a = recorded();
   const StepEstimate whole = plan(a);
