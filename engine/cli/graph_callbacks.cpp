@@ -15,18 +15,26 @@ using Recorded = std::shared_ptr<const models::GraphProgram>;
 // One program for each size that a search tries. Any thread.
 class RecordedModels {
  public:
+  explicit RecordedModels(const std::filesystem::path& file) : file_(file) {}
+
+  train::MicroBatchSizes micro_batch_sizes() const {
+    const auto rows = file_.symbols().find("B");
+    return rows != file_.symbols().end() ? train::MicroBatchSizes{rows->second.least, rows->second.most}
+                                         : train::MicroBatchSizes{};
+  }
   Recorded at(const train::TrainSections& job) {
     const std::pair sizes{job.schedule.micro_batch_size, job.data.seq_length};
     const std::lock_guard lock(mutex_);
     Recorded& program = programs_[sizes];
     if (program == nullptr) {
-      program = std::make_shared<const models::GraphProgram>(models::make_graph_program(
-          models::read_model_graph(*job.model.model_graph, {{"B", sizes.first}, {"S", sizes.second}})));
+      program = std::make_shared<const models::GraphProgram>(
+          models::make_graph_program(file_.at({{"B", sizes.first}, {"S", sizes.second}})));
     }
     return program;
   }
 
  private:
+  const models::GraphFile file_;
   std::mutex mutex_;
   std::map<std::pair<std::int64_t, std::int64_t>, Recorded> programs_;
 };
@@ -45,9 +53,10 @@ std::vector<std::string> graph_warnings(const models::GraphProgram& program) {
 }  // namespace
 
 train::PretrainCallbacks graph_callbacks(const train::TrainSections& arguments) {
-  const auto programs = std::make_shared<RecordedModels>();
+  const auto programs = std::make_shared<RecordedModels>(*arguments.model.model_graph);
   programs->at(arguments);  // what is wrong with the file is reported before anything is built
   train::PretrainCallbacks callbacks;
+  callbacks.micro_batch_sizes = programs->micro_batch_sizes();
   callbacks.model_provider = [programs](const train::TrainArguments& asked) {
     return models::make_graph_model(programs->at(asked.job));
   };

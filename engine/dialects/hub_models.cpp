@@ -36,7 +36,7 @@ ModelTree load_graph(const std::filesystem::path& graph) {
   const RankScope scope(context);
   nn::make_rank(context, {});
   const auto program =
-      std::make_shared<const models::GraphProgram>(models::make_graph_program(models::read_model_graph(graph)));
+      std::make_shared<const models::GraphProgram>(models::make_graph_program(models::GraphFile(graph).at()));
   return tree_of(*models::make_graph_model(program));
 }
 

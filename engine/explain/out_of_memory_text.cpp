@@ -13,13 +13,19 @@ std::string_view last_word(std::string_view before) {
   return at == std::string_view::npos ? before : before.substr(at + 1);
 }
 
-// " of which 12.73 GiB is free. 1.05 GiB allowed; Process 562167 has 15.25 GiB memory in use. Including ...".
-void read_processes(TextScanner& text, OutOfMemory& memory) {
+// "1.05 GiB allowed; ".
+void read_allowed(TextScanner& text, OutOfMemory& memory) {
   TextScanner ahead = text;
   if (const auto allowed = ahead.bytes(); allowed && ahead.take(" allowed; ")) {
     memory.allowed = allowed;
     text = ahead;
   }
+}
+
+// " of which 12.73 GiB is free. Process 562167 has 15.25 GiB memory in use. Including ..., 1.05 GiB allowed; ". What is
+// allowed stands before the processes or behind them, depending on the version.
+void read_processes(TextScanner& text, OutOfMemory& memory) {
+  read_allowed(text, memory);
   while (text.take("Process ")) {
     const auto pid = text.whole();
     if (!pid || !text.take(" has ")) return;
@@ -27,7 +33,11 @@ void read_processes(TextScanner& text, OutOfMemory& memory) {
     if (!in_use || !text.take(" memory in use. ")) return;
     memory.processes.push_back({*pid, *in_use});
   }
-  if (text.take("Including non-PyTorch memory, this process has ")) memory.in_use = text.bytes();
+  if (text.take("Including non-PyTorch memory, this process has ")) {
+    memory.in_use = text.bytes();
+    text.take(" memory in use. ");
+  }
+  read_allowed(text, memory);
 }
 
 // Since 2.0. What is missing is passed over.

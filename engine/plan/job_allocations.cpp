@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <iterator>
 #include <map>
+#include <ranges>
 
 #include "engine/core/error.h"
 #include "engine/core/rounding.h"
@@ -14,20 +16,78 @@
 namespace loom::plan {
 namespace {
 
+using device::AllocatorAction;
 using device::Entry;
 using device::EntryKind;
 using device::Mark;
 using device::MarkKind;
 using device::MemCategory;
-using device::MemorySample;
 using device::Recording;
 
 constexpr std::int64_t kMostMicroBatches = 4;
 constexpr std::int64_t kMiB = 1 << 20;
+constexpr std::int64_t kRounding = 512;
+
+// The segments of an allocator while its trace is played.
+class AllocatorState {
+ public:
+  explicit AllocatorState(const std::vector<device::AllocatorSegment>& at_end) {
+    for (const device::AllocatorSegment& segment : at_end) {
+      map(segment.address, segment.bytes);
+      for (const device::AllocatorBlock& block : segment.blocks) {
+        if (block.allocated) allocate(block.address, block.bytes);
+      }
+    }
+  }
+
+  void apply(const device::AllocatorChange& change) { play(change, 1); }
+  void undo(const device::AllocatorChange& change) { play(change, -1); }
+  std::int64_t allocated_bytes() const { return allocated_; }
+  std::int64_t in_pieces_bytes() const { return in_pieces_; }
+
+ private:
+  struct Segment {
+    std::int64_t bytes = 0;
+    std::int64_t allocated = 0;
+
+    std::int64_t in_pieces() const { return allocated > 0 ? bytes - allocated : 0; }
+  };
+
+  void play(const device::AllocatorChange& change, int sign) {
+    switch (change.action) {
+      case AllocatorAction::kAlloc:
+        return allocate(change.address, sign * change.bytes);
+      case AllocatorAction::kFree:
+        return allocate(change.address, -sign * change.bytes);
+      case AllocatorAction::kSegmentAlloc:
+      case AllocatorAction::kSegmentMap:
+        return sign > 0 ? map(change.address, change.bytes) : unmap(change.address);
+      case AllocatorAction::kSegmentFree:
+      case AllocatorAction::kSegmentUnmap:
+        return sign > 0 ? unmap(change.address) : map(change.address, change.bytes);
+    }
+  }
+  void map(std::int64_t address, std::int64_t bytes) { segments_[address].bytes = bytes; }
+  void unmap(std::int64_t address) { segments_.erase(address); }
+  void allocate(std::int64_t address, std::int64_t bytes) {
+    allocated_ += bytes;
+    const auto behind = segments_.upper_bound(address);
+    if (behind == segments_.begin()) return;
+    Segment& segment = std::prev(behind)->second;
+    in_pieces_ -= segment.in_pieces();
+    segment.allocated += bytes;
+    in_pieces_ += segment.in_pieces();
+  }
+
+  std::map<std::int64_t, Segment> segments_;  // by address
+  std::int64_t allocated_ = 0;
+  std::int64_t in_pieces_ = 0;
+};
 
 // The job with few micro-batches of the same size.
 train::TrainSections with_few_micro_batches(const train::TrainSections& arguments, const train::ParallelDims& dims) {
   train::TrainSections few = arguments;
+  few.memory.record_allocator = true;
   const std::int64_t all =
       dims.micro_batches(arguments.schedule.global_batch_size, arguments.schedule.micro_batch_size);
   if (all > kMostMicroBatches) {
@@ -137,23 +197,26 @@ JobAllocations::JobAllocations(const train::TrainSections& arguments, const trai
   add_points(2);
 }
 
-// A change of the accounts that gives one category more and the allocator too.
 void JobAllocations::add_points(int step) {
-  const std::vector<MemorySample>& samples = (step == 1 ? first_ : later_).memory;
-  for (std::size_t i = 1; i < samples.size(); ++i) {
-    if (samples[i].allocated_bytes <= samples[i - 1].allocated_bytes) continue;
-    for (std::size_t c = 0; c < samples[i].by_category.size(); ++c) {
-      const std::int64_t more = samples[i].by_category[c] - samples[i - 1].by_category[c];
-      if (more > 0) {
-        points_.push_back({step, i, more, static_cast<MemCategory>(c), samples[i - 1].allocated_bytes});
-      }
+  const device::AllocatorTrace& trace = (step == 1 ? first_ : later_).allocator;
+  AllocatorState state(trace.segments);
+  for (const device::AllocatorEvent& event : trace.events | std::views::reverse) state.undo(event.change);
+  for (const device::AllocatorEvent& event : trace.events) {
+    if (event.change.action == device::AllocatorAction::kAlloc) {
+      points_.push_back({.step = step,
+                         .entries = event.entries,
+                         .bytes = round_up(event.change.requested_bytes, kRounding),
+                         .category = event.origin.category,
+                         .allocated_before_bytes = state.allocated_bytes(),
+                         .in_pieces_bytes = state.in_pieces_bytes()});
     }
+    state.apply(event.change);
   }
 }
 
 AllocationPlace JobAllocations::place_of(const AllocationPoint& point) const {
   const Recording& recording = recording_of(point);
-  const std::int64_t entries = recording.memory.at(point.sample).entries;
+  const std::int64_t entries = point.entries;
   const Entry* const work = work_behind(recording, entries);
   AllocationPlace place;
   std::tie(place.phase, place.micro_batch) = phase_before(recording, entries);

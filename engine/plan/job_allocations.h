@@ -24,11 +24,14 @@ struct PretrainCallbacks;
 namespace loom::plan {
 
 struct AllocationPoint {
-  int step = 1;            // 1 or 2
-  std::size_t sample = 0;  // of that step's recorded memory: the state behind it
+  int step = 1;              // 1 or 2
+  std::int64_t entries = 0;  // of that step's recording, issued before it
   std::int64_t bytes = 0;
   device::MemCategory category = device::MemCategory::kActivation;
   std::int64_t allocated_before_bytes = 0;
+  // Reserved and unallocated before it, without segments that are wholly free: what is left when the allocator has given
+  // its cache back, as it does before it reports an out of memory.
+  std::int64_t in_pieces_bytes = 0;
 };
 
 struct AllocationPlace {

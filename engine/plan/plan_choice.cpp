@@ -168,6 +168,8 @@ void ChoicePlans::check(const PlanChoice& choice) const {
 }
 
 bool ChoicePlans::shares_out_batch(const PlanChoice& choice) const {
+  const auto [least, most] = callbacks_.micro_batch_sizes;
+  if (choice.micro_batch < least || choice.micro_batch > most) return false;
   if (!options_.global_batch_size) return choice.stages == base_.stages;
   return *options_.global_batch_size % (std::int64_t{data_ranks(choice)} * choice.micro_batch) == 0 &&
          (choice.stages == base_.stages || micro_batches(choice) >= choice.stages);

@@ -93,8 +93,10 @@ std::vector<PlanSearch::Change> PlanSearch::proposals(const StepEstimate& too_la
     propose([fits = too_large.memory.host_fits](PlanChoice& c) { c.config.offload_to_cpu = fits; });
   }
   propose([this](PlanChoice& c) {
-    c.micro_batch = std::max(1, c.micro_batch / 2);
-    while (!plans_.shares_out_batch(c)) --c.micro_batch;
+    PlanChoice smaller = c;
+    smaller.micro_batch = std::max(1, c.micro_batch / 2);
+    while (smaller.micro_batch > 0 && !plans_.shares_out_batch(smaller)) --smaller.micro_batch;
+    if (smaller.micro_batch > 0) c = smaller;
   });
   return changes;
 }
@@ -163,8 +165,8 @@ PlanSearch::Candidate PlanSearch::largest_micro_batch() {
     return true;
   });
   if (failing == 0) {
-    config_error("a micro-batch of 1 does not fit on {} x {}; plan without --fit to see what would help",
-                 plans_.base().world, plans_.profile().name);
+    config_error("a micro-batch of {} does not fit on {} x {}; plan without --fit to see what would help",
+                 sizes.front(), plans_.base().world, plans_.profile().name);
   }
   choice.micro_batch = sizes[failing - 1];
   return plans_.candidate(choice, std::move(*best));

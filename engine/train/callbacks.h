@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <ostream>
 #include <string>
@@ -45,6 +46,12 @@ using ModelProvider = std::function<std::shared_ptr<nn::Module>(const TrainArgum
 // Adds the program's own flags to the loop's flags; their values are set before any other callback runs.
 using ExtraArgsProvider = std::function<void(ExtraArguments&)>;
 
+// Sequences of a micro-batch.
+struct MicroBatchSizes {
+  std::int64_t least = 1;
+  std::int64_t most = std::numeric_limits<std::int64_t>::max();
+};
+
 struct PretrainCallbacks {
   DatasetsProvider train_valid_test_datasets_provider = {};
   ModelProvider model_provider = {};
@@ -61,7 +68,8 @@ struct PretrainCallbacks {
   // forward_step reads objective::reference_log_probs() of its batch: the same provider makes a second, frozen model.
   // Without it, or with --ref-logps-cache, the log probabilities are computed before training.
   bool has_reference_model = false;
-  std::string loss_unit = {};  // "nats per byte", printed behind evaluations
+  MicroBatchSizes micro_batch_sizes = {};  // that the model exists for; a search of plans tries these
+  std::string loss_unit = {};              // "nats per byte", printed behind evaluations
 };
 
 }  // namespace loom::train

@@ -127,25 +127,13 @@ class GraphForms {
 
 // --- Symbols
 
-// One of the sizes that the file has forms of.
-struct GraphSymbol {
-  std::int64_t recorded = 0;
-  std::int64_t least = 0;
-  bool is_fixed = false;
+using GraphSymbols = std::map<std::string, GraphSymbol>;
 
-  explicit GraphSymbol(const json& facts)
-      : recorded(facts.at("values").at(0).get<std::int64_t>()),
-        least(facts.value("min", std::int64_t{1})),
-        is_fixed(facts.at("fixed").get<bool>()) {}
-  bool has(std::int64_t value) const { return is_fixed ? value == recorded : value >= least; }
-};
-
-std::string sizes_text(const json& symbols) {
+std::string sizes_text(const GraphSymbols& symbols) {
   std::vector<std::string> texts;
-  for (const auto& [name, facts] : symbols.items()) {
-    const GraphSymbol symbol(facts);
-    texts.push_back(symbol.is_fixed ? fmt::format("{} = {}", name, symbol.recorded)
-                                    : fmt::format("{} from {} on", name, symbol.least));
+  for (const auto& [name, symbol] : symbols) {
+    texts.push_back(symbol.least == symbol.most ? fmt::format("{} = {}", name, symbol.recorded)
+                                                : fmt::format("{} from {} on", name, symbol.least));
   }
   return fmt::format("{}", fmt::join(texts, ", "));
 }
@@ -168,11 +156,21 @@ json fixed_symbols(const json& inputs) {
   return symbols;
 }
 
-GraphSizes sizes_of(const json& root, const std::string& file, const GraphSizes& requested) {
+GraphSymbols symbols_of_file(const json& root) {
+  GraphSymbols symbols;
+  const json table = root.contains("symbols") ? root.at("symbols") : fixed_symbols(root.at("inputs_meta"));
+  for (const auto& [name, facts] : table.items()) {
+    GraphSymbol& symbol = symbols[name];
+    symbol.recorded = facts.at("values").at(0).get<std::int64_t>();
+    symbol.least = facts.value("min", std::int64_t{1});
+    if (facts.at("fixed").get<bool>()) symbol.least = symbol.most = symbol.recorded;
+  }
+  return symbols;
+}
+
+GraphSizes sizes_of(const GraphSymbols& symbols, const std::string& file, const GraphSizes& requested) {
   GraphSizes sizes;
-  const json symbols = root.contains("symbols") ? root.at("symbols") : fixed_symbols(root.at("inputs_meta"));
-  for (const auto& [name, facts] : symbols.items()) {
-    const GraphSymbol symbol(facts);
+  for (const auto& [name, symbol] : symbols) {
     const auto found = requested.find(name);
     const std::int64_t value = found == requested.end() ? symbol.recorded : found->second;
     if (!symbol.has(value)) {
@@ -398,25 +396,37 @@ json parsed_graph(const std::filesystem::path& path) {
 
 // What the file's author got wrong in the shape of the JSON has one text.
 template <class Read>
-auto reading_graph(const std::filesystem::path& path, Read read) {
+auto reading_graph(const std::string& file, Read read) {
   try {
-    return read(parsed_graph(path), path.string());
+    return read();
   } catch (const json::exception& error) {
-    config_error("{}: is not a recorded model: {}; record the model again with tools/record_model.py", path.string(),
+    config_error("{}: is not a recorded model: {}; record the model again with tools/record_model.py", file,
                  shown_text(error.what()));
   }
 }
 
 }  // namespace
 
-ModelGraph read_model_graph(const std::filesystem::path& path, const GraphSizes& sizes) {
-  return reading_graph(path, [&](const json& root, const std::string& file) {
-    return GraphReader(root, file, sizes_of(root, file, sizes)).read();
-  });
-}
+struct GraphFile::Parsed {
+  std::string file;
+  json root;
+  GraphSymbols symbols;
+};
 
-GraphSizes recorded_sizes(const std::filesystem::path& path) {
-  return reading_graph(path, [](const json& root, const std::string& file) { return sizes_of(root, file, {}); });
+GraphFile::GraphFile(const std::filesystem::path& path)
+    : parsed_(reading_graph(path.string(), [&] {
+        json root = parsed_graph(path);
+        GraphSymbols symbols = symbols_of_file(root);
+        return std::make_shared<const Parsed>(Parsed{path.string(), std::move(root), std::move(symbols)});
+      })) {}
+
+const std::map<std::string, GraphSymbol>& GraphFile::symbols() const { return parsed_->symbols; }
+
+ModelGraph GraphFile::at(const GraphSizes& sizes) const {
+  const auto& [file, root, symbols] = *parsed_;
+  return reading_graph(file, [&, &file = file, &root = root, &symbols = symbols] {
+    return GraphReader(root, file, sizes_of(symbols, file, sizes)).read();
+  });
 }
 
 }  // namespace loom::models

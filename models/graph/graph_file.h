@@ -13,7 +13,9 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -123,10 +125,27 @@ struct ModelGraph {
 // The values of the file's symbols: "B" rows of a micro-batch, "S" tokens of a row, and others of the file.
 using GraphSizes = std::map<std::string, std::int64_t>;
 
-// `sizes`: a symbol that is left out has the value it was recorded with.
-ModelGraph read_model_graph(const std::filesystem::path& path, const GraphSizes& sizes = {});
+// The sizes that a file holds of one of its symbols.
+struct GraphSymbol {
+  std::int64_t recorded = 0;
+  std::int64_t least = 1;
+  std::int64_t most = std::numeric_limits<std::int64_t>::max();
 
-// The symbols of the file with the values of its recording.
-GraphSizes recorded_sizes(const std::filesystem::path& path);
+  bool has(std::int64_t value) const { return value >= least && value <= most; }
+};
+
+// A file that is read once for several sizes. Copies share it. Any thread.
+class GraphFile {
+ public:
+  explicit GraphFile(const std::filesystem::path& path);
+
+  const std::map<std::string, GraphSymbol>& symbols() const;
+  // A symbol that is left out has the value it was recorded with.
+  ModelGraph at(const GraphSizes& sizes = {}) const;
+
+ private:
+  struct Parsed;
+  std::shared_ptr<const Parsed> parsed_;
+};
 
 }  // namespace loom::models

@@ -1,7 +1,7 @@
 // GraphModel: a recorded PyTorch model as a module tree on a dry device: patterns, sharding, recompute, offload and
 // prefetch act on it as on a model that is built here; its forward and backward issue the recorded operators.
 //
-//   const auto model = make_graph_model(make_graph_program(read_model_graph(file, {{"B", 1}, {"S", 4096}})));
+//   const auto model = make_graph_model(make_graph_program(GraphFile(file).at({{"B", 1}, {"S", 4096}})));
 //   data::ForwardResult result = graph_forward_step(data, *model);
 //
 // States   parameters are on the meta device, as modules register them, in fp32 (kept in the recorded dtype where that

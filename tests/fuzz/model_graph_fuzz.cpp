@@ -28,7 +28,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   return fuzz::answered_or_refused([&] {
     const std::filesystem::path file = fuzz::written("graph.json", fuzz::text_of(data, size));
     const auto program =
-        std::make_shared<const models::GraphProgram>(models::make_graph_program(models::read_model_graph(file)));
+        std::make_shared<const models::GraphProgram>(models::make_graph_program(models::GraphFile(file).at()));
     RankContext context(0, 1);
     const RankScope scope(context);
     nn::make_rank(context, {.device = {.dry_run = true}});

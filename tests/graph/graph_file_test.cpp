@@ -29,7 +29,7 @@ json small() {
                ["node", 0, "MmBackward0"], ["drop", 0], ["grad", "linear.weight", 3], ["end"]]})");
 }
 
-class GraphFile : public ::testing::Test {
+class RecordingFile : public ::testing::Test {
  protected:
   std::filesystem::path write(const std::string& text) const {
     test::write_file(folder_ / "graph.json", text);
@@ -37,7 +37,7 @@ class GraphFile : public ::testing::Test {
   }
   std::string refusal(const json& graph, const GraphSizes& sizes = {}) const {
     try {
-      make_graph_program(read_model_graph(write(graph.dump()), sizes));
+      make_graph_program(GraphFile(write(graph.dump())).at(sizes));
     } catch (const ConfigError& error) {
       const std::string text = error.what();
       const std::string prefix = (folder_ / "graph.json").string() + ": ";
@@ -54,15 +54,17 @@ class GraphFile : public ::testing::Test {
   const std::filesystem::path folder_ = test::fresh_folder();
 };
 
-TEST_F(GraphFile, FormsGiveTheSizesOfAJob) {
-  const ModelGraph graph = read_model_graph(write(small().dump()), {{"B", 5}});
+TEST_F(RecordingFile, FormsGiveTheSizesOfAJob) {
+  const ModelGraph graph = GraphFile(write(small().dump())).at({{"B", 5}});
   EXPECT_EQ(graph.tensors[1].shape, (Shape{5, 8}));
   EXPECT_EQ(graph.storages[1].bytes, 80);
   EXPECT_EQ(graph.storages[2].bytes, 4 + 5 * 8 * 8 / 2);
-  EXPECT_EQ(recorded_sizes(folder_ / "graph.json"), (GraphSizes{{"B", 2}, {"S", 8}}));
+  const auto symbols = GraphFile(folder_ / "graph.json").symbols();
+  EXPECT_EQ(symbols.at("B").recorded, 2);
+  EXPECT_EQ(symbols.at("S").recorded, 8);
 }
 
-TEST_F(GraphFile, SizesThatTheFileDoesNotHoldAreRefused) {
+TEST_F(RecordingFile, SizesThatTheFileDoesNotHoldAreRefused) {
   EXPECT_EQ(
       refusal(small(), {{"B", 1}}),
       "B is 1, but the recording holds B from 2 on, S = 8 (B: rows of a micro-batch, S: tokens of a row); use one "
@@ -73,7 +75,7 @@ TEST_F(GraphFile, SizesThatTheFileDoesNotHoldAreRefused) {
       "of these sizes, or record the model at yours with tools/record_model.py");
 }
 
-TEST_F(GraphFile, AFileWithoutSymbolsHoldsTheSizesOfItsInputs) {
+TEST_F(RecordingFile, AFileWithoutSymbolsHoldsTheSizesOfItsInputs) {
   json graph = changed("/inputs_meta/x", json::parse(R"([[4, 8], "int64", "data"])"));
   graph.erase("symbols");
   graph.erase("forms");
@@ -82,7 +84,7 @@ TEST_F(GraphFile, AFileWithoutSymbolsHoldsTheSizesOfItsInputs) {
             "these sizes, or record the model at yours with tools/record_model.py");
 }
 
-TEST_F(GraphFile, WhatIsNoRecordingIsRefusedByItsPlace) {
+TEST_F(RecordingFile, WhatIsNoRecordingIsRefusedByItsPlace) {
   const std::string again = "; record the model again with tools/record_model.py";
   EXPECT_EQ(refusal(changed("/format", "onnx")),
             "is not a recorded model: its format is not \"shardloom-graph\"; make one with tools/record_model.py");
@@ -103,18 +105,18 @@ TEST_F(GraphFile, WhatIsNoRecordingIsRefusedByItsPlace) {
             "MmBackward0 makes no gradient of shape [8, 1] for its input of aten.mm.default");
 }
 
-TEST_F(GraphFile, AForwardWithoutALossIsRefused) {
+TEST_F(RecordingFile, AForwardWithoutALossIsRefused) {
   json graph = small();
   graph["events"].erase(6);
   EXPECT_EQ(refusal(graph), "the forward does not call the model once and end with its loss");
 }
 
-TEST_F(GraphFile, DamagedGzipIsRefused) {
+TEST_F(RecordingFile, DamagedGzipIsRefused) {
   const std::string truncated("\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03\xab\x56", 12);
   EXPECT_THROW(
       {
         try {
-          read_model_graph(write(truncated));
+          GraphFile(write(truncated));
         } catch (const ConfigError& error) {
           EXPECT_EQ(std::string(error.what()),
                     (folder_ / "graph.json").string() + ": is cut off: its gzip data ends before the end of the text");
@@ -124,16 +126,16 @@ TEST_F(GraphFile, DamagedGzipIsRefused) {
       ConfigError);
 }
 
-TEST_F(GraphFile, OperatorsWithoutAPriceAreNamedWithTheirShare) {
+TEST_F(RecordingFile, OperatorsWithoutAPriceAreNamedWithTheirShare) {
   const GraphProgram program =
-      make_graph_program(read_model_graph(write(changed("/ops/0", "my.fused_thing.default").dump())));
+      make_graph_program(GraphFile(write(changed("/ops/0", "my.fused_thing.default").dump())).at());
   ASSERT_EQ(program.unknown.size(), 1U);
   EXPECT_EQ(program.unknown[0].name, "my.fused_thing.default");
   EXPECT_EQ(program.unknown[0].share, 1.0);
 }
 
-TEST_F(GraphFile, ACallHasWhatItReadsAsArguments) {
-  const GraphProgram program = make_graph_program(read_model_graph(write(small().dump())));
+TEST_F(RecordingFile, ACallHasWhatItReadsAsArguments) {
+  const GraphProgram program = make_graph_program(GraphFile(write(small().dump())).at());
   ASSERT_EQ(program.calls.size(), 3U);  // around the model, the model, the layer
   EXPECT_EQ(program.calls[1].arguments, std::vector<int>{1});
   EXPECT_EQ(program.calls[2].arguments, std::vector<int>{1});

@@ -68,7 +68,7 @@ class GraphRun {
         device_(device::Device::install(context_, {.dry_run = true, .rounding_bytes = 1})),
         world_(comm::make_simulated_world(0, variant.at("world"))),
         program_(
-            std::make_shared<const models::GraphProgram>(models::make_graph_program(models::read_model_graph(graph)))),
+            std::make_shared<const models::GraphProgram>(models::make_graph_program(models::GraphFile(graph).at()))),
         model_(models::make_graph_model(program_)) {
     wrap(variant.at("fsdp2"), variant.at("world"));
     sharding::materialize_shards(*model_);

@@ -173,7 +173,7 @@ int run_recorded(const std::filesystem::path& folder) {
   const CaseJson about = test::read_case(folder / "rows.json");
   const CaseJson table = test::read_case(folder.parent_path().parent_path() / about.at("source").get<std::string>());
   const auto program = std::make_shared<const models::GraphProgram>(
-      models::make_graph_program(with_loss_outside(models::read_model_graph(folder / "graph.json.gz"))));
+      models::make_graph_program(with_loss_outside(models::GraphFile(folder / "graph.json.gz").at())));
   std::vector<Figures> all;
   test::ParityReport report;
   for (const CaseJson& index : about.at("rows").elements()) {

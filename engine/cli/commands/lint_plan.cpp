@@ -32,8 +32,9 @@ PlanArguments plan_of(const std::string& file, int world, const LintArguments& a
 // A recorded model has the lengths that it was recorded with.
 void shorten(job::Job& job) {
   if (job.model.model_graph) {
-    const models::GraphSizes sizes = models::recorded_sizes(*job.model.model_graph);
-    if (const auto found = sizes.find("S"); found != sizes.end()) job.data.seq_length = static_cast<int>(found->second);
+    const models::GraphFile file(*job.model.model_graph);
+    const auto tokens = file.symbols().find("S");
+    if (tokens != file.symbols().end()) job.data.seq_length = static_cast<int>(tokens->second.recorded);
     return;
   }
   const auto longest = models::ModelHub::global().facts(models::configuration_of(job.model)).longest_sequence;
