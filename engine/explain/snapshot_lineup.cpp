@@ -7,7 +7,7 @@
 #include <set>
 #include <unordered_map>
 
-#include "engine/core/shown_path.h"
+#include "engine/explain/step_groups.h"
 #include "engine/observe/memory_snapshot.h"
 #include "sharding/marks.h"
 
@@ -17,44 +17,6 @@ namespace {
 // In this order rows choose their blocks: the surest sizes first.
 constexpr std::array<std::string_view, device::kMemCategories> kOrder{
     "shard", "optimizer_state", "gradient", "gather_buffer", "unsharded", "reduce_buffer", "activation", "temporary"};
-
-// "model.layers.3.mlp" as "model.layers.{*}.mlp".
-std::string pattern_of(std::string_view path) {
-  std::string pattern;
-  while (!path.empty()) {
-    const std::size_t dot = std::min(path.find('.'), path.size());
-    const std::string_view part = path.substr(0, dot);
-    const bool number = std::ranges::all_of(part, [](char c) { return c >= '0' && c <= '9'; });
-    if (!pattern.empty()) pattern += '.';
-    pattern += number ? std::string_view("{*}") : part;
-    path.remove_prefix(std::min(dot + 1, path.size()));
-  }
-  return pattern;
-}
-
-// The groups of a recorded step.
-class Groups {
- public:
-  explicit Groups(const device::Recording& recording) {
-    for (const device::Mark& mark : recording.marks) {
-      if (mark.kind == sharding::kGatherMark) paths_.insert(recording.text(mark.subject));
-    }
-  }
-
-  // The innermost one that has the module, the root's for all others; empty: there is none.
-  std::string of(std::string_view module) const {
-    for (std::string_view path = module; !path.empty();) {
-      if (paths_.contains(path)) return pattern_of(path);
-      const std::size_t dot = path.rfind('.');
-      path = path.substr(0, dot == std::string_view::npos ? 0 : dot);
-    }
-    return paths_.contains("") ? shown_path("") : "";
-  }
-  bool has(std::string_view path) const { return paths_.contains(path); }
-
- private:
-  std::set<std::string, std::less<>> paths_;
-};
 
 class Matcher {
  public:
@@ -184,7 +146,7 @@ class Matcher {
   }
 
   const io::MemorySnapshot& snapshot_;
-  const Groups groups_;
+  const StepGroups groups_;
   const io::MemorySnapshot planned_;
   Lineup lineup_;
   std::unordered_map<std::int32_t, std::size_t> rows_of_stacks_;

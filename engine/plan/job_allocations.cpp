@@ -11,6 +11,8 @@
 #include "engine/core/shown_path.h"
 #include "engine/plan/planned_rank.h"
 #include "engine/train/inputs.h"
+#include "engine/train/schedule/pipeline_action.h"
+#include "engine/train/step/marks.h"
 #include "sharding/marks.h"
 
 namespace loom::plan {
@@ -87,7 +89,6 @@ class AllocatorState {
 // The job with few micro-batches of the same size.
 train::TrainSections with_few_micro_batches(const train::TrainSections& arguments, const train::ParallelDims& dims) {
   train::TrainSections few = arguments;
-  few.memory.record_allocator = true;
   const std::int64_t all =
       dims.micro_batches(arguments.schedule.global_batch_size, arguments.schedule.micro_batch_size);
   if (all > kMostMicroBatches) {
@@ -135,15 +136,6 @@ std::string subject_before(const Recording& recording, std::int64_t entries, std
   return {};
 }
 
-// The innermost module of "Decoder > model.layers.0 (DecoderLayer) > model.layers.0.mlp (SwiGlu)".
-std::string module_of(const std::string& site) {
-  const auto last = site.rfind(" > ");
-  const std::string innermost = last == std::string::npos ? site : site.substr(last + 3);
-  const auto type = innermost.find(" (");
-  if (type != std::string::npos) return innermost.substr(0, type);
-  return innermost.empty() ? "" : shown_path("");
-}
-
 bool is_of_backward(std::string_view op) {
   return op.find("grad") != std::string_view::npos || op.find("backward") != std::string_view::npos ||
          op.ends_with("_dx") || op.ends_with("_dw");
@@ -159,6 +151,14 @@ std::string of_operator(std::string_view what, const Entry* work, const Recordin
 
 }  // namespace
 
+std::string innermost_module(const std::string& site) {
+  const auto last = site.rfind(" > ");
+  const std::string innermost = last == std::string::npos ? site : site.substr(last + 3);
+  const auto type = innermost.find(" (");
+  if (type != std::string::npos) return innermost.substr(0, type);
+  return innermost.empty() ? "" : shown_path("");
+}
+
 std::int64_t segment_bytes_of(std::int64_t request_bytes) {
   if (request_bytes <= kMiB) return 2 * kMiB;
   if (request_bytes < 10 * kMiB) return 20 * kMiB;
@@ -170,31 +170,47 @@ std::string to_text(const AllocationPlace& place) {
   if (!place.module.empty()) text += fmt::format(" in '{}'", place.module);
   if (!place.phase.empty()) text += fmt::format(", in {}", place.phase);
   if (place.phase != "optimizer" && !place.phase.empty()) text += fmt::format(" of micro-batch {}", place.micro_batch);
+  if (place.stage >= 0) text += fmt::format(" on stage {}", place.stage);
   if (!place.group.empty()) text += fmt::format(", group '{}'", place.group);
   return text;
 }
 
 JobAllocations::JobAllocations(const train::TrainSections& arguments, const train::PretrainCallbacks& callbacks,
-                               const virtual_time::HardwareProfile& profile) {
+                               const virtual_time::HardwareProfile& profile, int rank) {
   const train::TrainingInputs inputs = train::read_inputs(arguments, callbacks);
-  if (inputs.pipeline) {
-    config_error(
-        "the place of an allocation in a pipeline is not known: --pipeline-model-parallel-size is {}; explain "
-        "the text without the job",
-        arguments.parallel.pipeline.pipeline_model_parallel_size);
-  }
   if (inputs.fsdp2) {
     for (const sharding::RecomputedModule& module : inputs.fsdp2->recomputed) recomputed_.push_back(module.path);
   }
   for (const sharding::RecomputedModule& module : inputs.recomputed) recomputed_.push_back(module.path);
-  const train::TrainSections few = with_few_micro_batches(arguments, inputs.dims);
-  const PlannedJob job{few, callbacks, inputs, profile, std::nullopt, nullptr, /*traced=*/true};
-  PlannedRank rank(job);
-  later_ = rank.record();
-  first_ = rank.first_step();
+  const auto repeated = inputs.pipeline ? few_micro_batches(arguments, callbacks, inputs, {}) : std::nullopt;
+  const train::TrainingInputs& recorded = repeated ? repeated->inputs : inputs;
+  train::TrainSections few = repeated          ? repeated->arguments
+                             : inputs.pipeline ? arguments
+                                               : with_few_micro_batches(arguments, inputs.dims);
+  few.memory.record_allocator = true;
+  record({few, callbacks, recorded, profile, std::nullopt, nullptr, /*traced=*/true}, rank);
   peaks_ = device::peaks_of(later_.memory);
   add_points(1);
   add_points(2);
+}
+
+// In a pipeline the rank with the first stage shows what the others get from it.
+void JobAllocations::record(const PlannedJob& job, int rank) {
+  train::HiddenStates hidden;
+  int planned = 0;
+  if (const auto& pipeline = job.inputs.pipeline) {
+    const int width = job.arguments.launch.ranks / static_cast<int>(pipeline->lists.size());
+    const int first = static_cast<int>(pipeline->stages.front().rank);
+    planned = rank / width * width;
+    if (rank / width != first) {
+      PlannedRank before(job, first * width);
+      before.record();
+      hidden = before.hidden();
+    }
+  }
+  PlannedRank of_rank(job, planned, hidden);
+  later_ = of_rank.record();
+  first_ = of_rank.first_step();
 }
 
 void JobAllocations::add_points(int step) {
@@ -220,12 +236,17 @@ AllocationPlace JobAllocations::place_of(const AllocationPoint& point) const {
   const Entry* const work = work_behind(recording, entries);
   AllocationPlace place;
   std::tie(place.phase, place.micro_batch) = phase_before(recording, entries);
+  if (const std::string action = subject_before(recording, entries, {train::kActionMark}); !action.empty()) {
+    const train::PipelineAction running = train::parse_pipeline_step(action).actions.front();
+    if (running.micro_batch != train::kNoMicroBatch) place.micro_batch = running.micro_batch;
+    if (place.phase != "optimizer") place.stage = running.stage;
+  }
   const auto reduced = [&] {
     return subject_before(recording, entries, {sharding::kReduceScatterMark, sharding::kReduceScatterAllReduceMark});
   };
   const bool in_step = place.phase != "optimizer";
   place.group = in_step ? subject_before(recording, entries, {sharding::kGatheredMark}) : "";
-  if (in_step && work != nullptr) place.module = module_of(recording.text(work->site));
+  if (in_step && work != nullptr) place.module = innermost_module(recording.text(work->site));
   switch (point.category) {
     case MemCategory::kGatherBuffer:
       place.what = "buffer of an all-gather";

@@ -11,6 +11,7 @@
 #include "engine/core/shown_text.h"
 #include "engine/explain/explanation.h"
 #include "engine/explain/snapshot_explanation.h"
+#include "engine/explain/trace_explanation.h"
 #include "engine/io/atomic_file.h"
 #include "engine/io/output_plan.h"
 #include "engine/plan/expert_load.h"
@@ -39,11 +40,13 @@ void check_understood(const Source& source, const std::string& given) {
                explain::understood_texts());
 }
 
-void open_output(const ExplainArguments& arguments, const Source& source) {
+void open_output(const ExplainArguments& arguments, const std::string& file) {
   if (arguments.job) open_outputs(*arguments.job);
   if (!arguments.json || *arguments.json == "-") return;
   io::OutputPlan plan;
-  if (!source.file.empty() && source.file != "-") plan.reads("explain", source.file);
+  if (!file.empty() && file != "-") plan.reads("explain", file);
+  if (arguments.snapshot) plan.reads("--snapshot", *arguments.snapshot);
+  if (arguments.trace) plan.reads("--trace", *arguments.trace);
   plan.writes_file("--json", *arguments.json);
   plan.check();
   plan.prepare();
@@ -69,30 +72,47 @@ explain::Explanation explained(const ExplainArguments& arguments, Source source)
   });
 }
 
+struct Shown {
+  std::string text;
+  nlohmann::ordered_json json;
+};
+
 template <class Found>
-void show(const Found& explanation, const ExplainArguments& arguments, std::ostream& out) {
+Shown shown(const Found& explanation) {
+  return {to_text(explanation), to_json(explanation)};
+}
+
+void show(const Shown& explanation, const ExplainArguments& arguments, std::ostream& out) {
   const bool json_only = arguments.json && *arguments.json == "-";
-  const auto json = [&] {
-    return to_json(explanation).dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
-  };
-  out << (json_only ? json() : to_text(explanation));
-  if (arguments.json && !json_only) io::write_text(*arguments.json, json());
+  const std::string json =
+      explanation.json.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  out << (json_only ? json : explanation.text);
+  if (arguments.json && !json_only) io::write_text(*arguments.json, json);
+}
+
+// Both have their own keys.
+Shown shown_files(const ExplainArguments& arguments, const explain::JobOfRun& job) {
+  Shown all;
+  if (arguments.snapshot) all = shown(explain::explain_snapshot(*arguments.snapshot, job));
+  if (!arguments.trace) return all;
+  const Shown trace = shown(explain::explain_trace(*arguments.trace, job));
+  if (!arguments.snapshot) return trace;
+  return {all.text + "\n" + trace.text, {{"memory", all.json}, {"time", trace.json}}};
 }
 
 }  // namespace
 
 int run_explain(const ExplainArguments& arguments, std::ostream& out) {
-  if (arguments.snapshot) {
-    open_output(arguments, {arguments.snapshot->string(), {}});
-    show(with_job(*arguments.job,
-                  [&](const explain::JobOfRun& job) { return explain::explain_snapshot(*arguments.snapshot, job); }),
-         arguments, out);
+  if (arguments.snapshot || arguments.trace) {
+    open_output(arguments, "");
+    show(with_job(*arguments.job, [&](const explain::JobOfRun& job) { return shown_files(arguments, job); }), arguments,
+         out);
     return 0;
   }
   Source source = read_source(arguments.text);
   check_understood(source, arguments.text);
-  open_output(arguments, source);
-  show(explained(arguments, std::move(source)), arguments, out);
+  open_output(arguments, source.file);
+  show(shown(explained(arguments, std::move(source))), arguments, out);
   return 0;
 }
 

@@ -49,6 +49,7 @@ constexpr const char* kCompareExample =
 constexpr const char* kExplainExample =
     "Example:\n  shardloom explain run.log train.yaml --world-size 8 --device h100\n"
     "  shardloom explain --snapshot rank0.pickle train.yaml --world-size 8 --device h100\n"
+    "  shardloom explain --trace rank0.json.gz train.yaml --world-size 8 --device h100\n"
     "Behind the text stands the job of the run, as shardloom plan takes it: a configuration file, and\n"
     "  flags such as --model-config. Without a job, the texts alone are explained.\n";
 constexpr const char* kCalibrateExample =
@@ -94,6 +95,8 @@ void add_explain(Command& command, ExplainArguments& values) {
              "Error text of a run, or a log with some of any rank; - is standard input");
   flags.text("--snapshot", "FILE", values.snapshot,
              "Memory snapshot of torch.cuda.memory, in place of a text: what is larger than planned, and why");
+  flags.text("--trace", "FILE", values.trace,
+             "Trace of torch.profiler, in place of a text: what takes longer than planned, and why");
   flags.text("--json", "FILE", values.json, "Write the explanation as JSON; - is standard output");
 }
 
@@ -387,8 +390,11 @@ template <class Parse>
 std::optional<ParsedCommand> parse_explained(const std::vector<std::string>& words, Parse parse) {
   const auto explained = explained_words(words);
   if (!explained) return std::nullopt;
-  ExplainArguments arguments{
-      .text = explained->text, .job = {}, .snapshot = explained->snapshot, .json = explained->json};
+  ExplainArguments arguments{.text = explained->text,
+                             .job = {},
+                             .snapshot = explained->snapshot,
+                             .trace = explained->trace,
+                             .json = explained->json};
   if (explained->plan.empty()) return arguments;
   ParsedCommand parsed = parse(explained->plan);
   arguments.job = std::get<PlanArguments>(std::move(parsed));

@@ -87,7 +87,8 @@ struct CalibrateArguments {
 struct ExplainArguments {
   std::string text;                               // an error text, or a file with some; "-": standard input
   std::optional<PlanArguments> job;               // of the run; none: the text alone is explained
-  std::optional<std::filesystem::path> snapshot;  // of torch.cuda.memory; then there is a job and no text
+  std::optional<std::filesystem::path> snapshot;  // of torch.cuda.memory; with it or a trace there is a job and no text
+  std::optional<std::filesystem::path> trace;     // of torch.profiler
   std::optional<std::filesystem::path> json;      // "-": standard output, alone
 };
 

@@ -12,17 +12,18 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-constexpr std::array<std::string_view, 11> kOfPlans{"--model-weights",
-                                                    "--memory-snapshot",
-                                                    "--compare",
-                                                    "--sweep",
-                                                    "--fit",
-                                                    "--write-config",
-                                                    "--row",
-                                                    "--trace",
-                                                    "--report",
-                                                    "--tokens",
-                                                    "--price-per-device-hour"};
+constexpr std::array<std::string_view, 10> kOfPlans{
+    "--model-weights", "--memory-snapshot",      "--compare", "--sweep", "--fit", "--write-config", "--row", "--report",
+    "--tokens",        "--price-per-device-hour"};
+
+// The value of a flag, which is taken out of the words; none: it is not given.
+std::optional<std::filesystem::path> taken_file(Words& job, const char* flag) {
+  const auto value = value_in(job, flag);
+  if (!value) return std::nullopt;
+  if (value->empty()) config_error("{} needs a value, but nothing follows; see --help", flag);
+  job = without_flags(job, {flag});
+  return *value;
+}
 
 void check(const Words& job) {
   for (const std::string_view flag : kOfPlans) {
@@ -38,27 +39,24 @@ std::optional<ExplainedWords> explained_words(const Words& words) {
   if (words.empty() || words.front() != "explain" || std::ranges::any_of(words, asks_for_help)) return std::nullopt;
   ExplainedWords explained;
   Words job(words.begin() + 1, words.end());
-  if (const auto snapshot = value_in(job, "--snapshot")) {
-    if (snapshot->empty()) config_error("--snapshot needs a value, but nothing follows; see --help");
-    explained.snapshot = *snapshot;
-    job = without_flags(job, {"--snapshot"});
-  } else if (job.empty() || job.front().starts_with("--")) {
+  explained.snapshot = taken_file(job, "--snapshot");
+  explained.trace = taken_file(job, "--trace");
+  const bool has_file = explained.snapshot || explained.trace;
+  if (!has_file && (job.empty() || job.front().starts_with("--"))) {
     config_error("no error text is given; use shardloom explain TEXT|FILE [the job's words], - is standard input");
   }
-  if (!explained.snapshot) {
+  if (!has_file) {
     explained.text = job.front();
     job.erase(job.begin());
   }
   check(job);
-  if (const auto json = value_in(job, "--json")) {
-    if (json->empty()) config_error("--json needs a value, but nothing follows; see --help");
-    explained.json = *json;
-  }
-  explained.plan = without_flags(job, {"--json"});
-  if (explained.snapshot && explained.plan.empty()) {
+  explained.json = taken_file(job, "--json");
+  explained.plan = std::move(job);
+  if (has_file && explained.plan.empty()) {
     config_error(
-        "--snapshot is explained beside the plan of the run's job, and no job is given; add its words, as shardloom plan "
-        "takes them: a configuration file, --world-size, --model-config");
+        "{} is explained beside the plan of the run's job, and no job is given; add its words, as shardloom plan takes "
+        "them: a configuration file, --world-size, --model-config",
+        explained.snapshot ? "--snapshot" : "--trace");
   }
   if (!explained.plan.empty()) explained.plan.insert(explained.plan.begin(), "plan");
   return explained;

@@ -1,8 +1,8 @@
-// `explain TEXT|FILE [job]` and `explain --snapshot FILE job`: the text or snapshot, and the command line of the plan
-// of the run's job. Private to engine/cli.
+// `explain TEXT|FILE [job]` and `explain --snapshot FILE --trace FILE job`: the text, or the files of the run, and the
+// command line of the plan of its job. Private to engine/cli.
 //
 // Job      all words behind the text but --json: what `shardloom plan` takes. None: the text alone is explained.
-// Errors   ConfigError: no text; a snapshot without a job; an output or a search that is of a plan.
+// Errors   ConfigError: no text; a file without a job; an output or a search that is of a plan.
 #pragma once
 
 #include <filesystem>
@@ -14,7 +14,8 @@ namespace loom::cli {
 
 struct ExplainedWords {
   std::string text;
-  std::optional<std::filesystem::path> snapshot;  // then there is a job and no text
+  std::optional<std::filesystem::path> snapshot;  // with it or a trace there is a job and no text
+  std::optional<std::filesystem::path> trace;
   std::optional<std::filesystem::path> json;
   std::vector<std::string> plan;  // begins with "plan"; empty: no job
 };
