@@ -60,6 +60,34 @@ Json fields_of(const NcclState& text) {
   return json;
 }
 
+Json fields_of(const FingerPrint& print) {
+  Json json = {{"seq", print.seq}, {"op", print.op}};
+  put(json, "numel", print.numel);
+  return json;
+}
+
+Json fields_of(const CollectiveMismatch& text) {
+  Json json = {{"rank", text.rank}, {"own", fields_of(text.own)}, {"other_rank", text.other_rank}};
+  if (text.other) json["other"] = fields_of(*text.other);
+  return json;
+}
+
+Json fields_of(const BarrierFailure& text) {
+  Json json = Json::object();
+  put(json, "rank", text.rank);
+  if (!text.missing.empty()) json["missing"] = text.missing;
+  if (text.timeout_ms > 0) json["timeout_ms"] = text.timeout_ms;
+  if (text.collective) json["collective"] = fields_of(*text.collective);
+  return json;
+}
+
+Json fields_of(const GlooError& text) {
+  Json json = Json::object();
+  if (text.timeout_ms > 0) json["timeout_ms"] = text.timeout_ms;
+  put(json, "text", text.text);
+  return json;
+}
+
 Json fields_of(const HcclError& text) {
   Json json = {{"code", text.code}};
   put(json, "text", text.text);
@@ -82,6 +110,9 @@ std::string_view kind_of(const ErrorReport& report) {
   if (std::holds_alternative<OutOfMemory>(report.what)) return "oom";
   if (std::holds_alternative<NcclTimeout>(report.what)) return "nccl_timeout";
   if (std::holds_alternative<NcclState>(report.what)) return "nccl_state";
+  if (std::holds_alternative<CollectiveMismatch>(report.what)) return "gloo_mismatch";
+  if (std::holds_alternative<BarrierFailure>(report.what)) return "gloo_barrier";
+  if (const auto* gloo = std::get_if<GlooError>(&report.what)) return gloo->timed_out ? "gloo_timeout" : "gloo_closed";
   return kind_of_hccl(std::get<HcclError>(report.what));
 }
 

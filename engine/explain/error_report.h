@@ -1,7 +1,7 @@
 // ErrorReport: what one error text of a run says, as it says it.
 //
-// Kinds    out of memory (PyTorch and torch_npu), a collective that timed out and the state of its watchdog (NCCL), an
-//          error of HCCL.
+// Kinds    out of memory (PyTorch and torch_npu, devices and host), a collective that timed out and the state of its
+//          watchdog (NCCL), what gloo and its checks report, an error of HCCL.
 // Figures  of memory are printed with two decimals: a ByteFigure has half of the last digit as its error.
 // Ranks    `rank` of a watchdog's text is the rank in its process group. Speaker has the ranks of the log's line.
 // Absent   what a text does not say is empty.
@@ -36,9 +36,10 @@ struct ProcessMemory {
 };
 
 struct OutOfMemory {
-  std::string platform;                            // "CUDA", "HIP", "NPU"
-  std::string device;                              // "GPU 0"
-  std::optional<ByteFigure> tried;                 // the segment requested from the driver; none: "more than 1EB"
+  std::string platform;                            // "CUDA", "HIP", "NPU", "CPU"
+  std::string device;                              // "GPU 0"; empty: the host
+  std::optional<ByteFigure> tried;                 // the segment requested from the driver; none: "more than 1EB".
+                                                   // CPU: the bytes of the allocation
   std::optional<ByteFigure> total;                 // of the device
   std::optional<ByteFigure> free;                  // of the device
   std::optional<ByteFigure> allowed;               // to the process, where its share is limited
@@ -76,6 +77,45 @@ struct NcclState {
   auto operator<=>(const NcclState&) const = default;
 };
 
+// A collective as TORCH_DISTRIBUTED_DEBUG=DETAIL writes it before it runs. Its numbers begin at 0.
+struct FingerPrint {
+  std::int64_t seq = 0;
+  std::string op;                     // "_ALLGATHER_BASE"
+  std::optional<std::int64_t> numel;  // of the input, if it is one tensor
+
+  auto operator<=>(const FingerPrint&) const = default;
+};
+
+// Two ranks that run different collectives under one number. PyTorch 2.11 reads the other's print with its own number
+// of tensors: where these differ, the text has another number and type for it, which are noise and left out.
+struct CollectiveMismatch {
+  std::int64_t rank = 0;
+  FingerPrint own;
+  std::int64_t other_rank = 0;
+  std::optional<FingerPrint> other;
+
+  auto operator<=>(const CollectiveMismatch&) const = default;
+};
+
+// The barrier before a collective, which TORCH_DISTRIBUTED_DEBUG=DETAIL adds, has failed.
+struct BarrierFailure {
+  std::optional<std::int64_t> rank;       // that reports it; none: only the line's prefix says so
+  std::vector<std::int64_t> missing;      // ranks that did not reach it
+  std::int64_t timeout_ms = 0;            // 0: not in the text
+  std::optional<FingerPrint> collective;  // that was to run
+
+  auto operator<=>(const BarrierFailure&) const = default;
+};
+
+// What gloo itself reports; it names no collective.
+struct GlooError {
+  bool timed_out = false;       // else the connection was closed by the peer
+  std::int64_t timeout_ms = 0;  // 0: not in the text
+  std::string text;
+
+  auto operator<=>(const GlooError&) const = default;
+};
+
 struct HcclError {
   std::string code;  // "EI0002": a wait timed out; "EI0006": a connection did; "ERR02200": the call that failed
   std::string text;  // behind the code
@@ -99,12 +139,13 @@ struct Speaker {
 struct ErrorReport {
   std::int64_t line = 0;  // of the log, from 1 on
   Speaker speaker;
-  std::variant<OutOfMemory, NcclTimeout, NcclState, HcclError> what;
+  std::variant<OutOfMemory, NcclTimeout, NcclState, CollectiveMismatch, BarrierFailure, GlooError, HcclError> what;
 
   auto operator<=>(const ErrorReport&) const = default;
 };
 
-// "oom", "nccl_timeout", "nccl_state", "hccl_timeout", "hccl_connect", "hccl_error".
+// "oom", "nccl_timeout", "nccl_state", "gloo_mismatch", "gloo_barrier", "gloo_timeout", "gloo_closed", "hccl_timeout",
+// "hccl_connect", "hccl_error".
 std::string_view kind_of(const ErrorReport& report);
 // {"kind", "line", "global_rank", "local_rank", "fields": {...}}: bytes, milliseconds, counts; what is absent has no
 // key.

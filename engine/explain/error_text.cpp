@@ -55,6 +55,12 @@ std::optional<ErrorReport> read_error(std::string_view line, std::int64_t number
     report.what = std::move(*timeout);
   } else if (auto state = read_nccl_state(line)) {
     report.what = std::move(*state);
+  } else if (auto mismatch = read_mismatch(line)) {
+    report.what = std::move(*mismatch);
+  } else if (auto barrier = read_barrier_failure(line)) {
+    report.what = std::move(*barrier);
+  } else if (auto gloo = read_gloo_error(line)) {
+    report.what = std::move(*gloo);
   } else if (auto error = read_hccl_error(line)) {
     report.what = std::move(*error);
   } else {

@@ -1,6 +1,7 @@
 #include "engine/explain/explanation.h"
 
 #include <algorithm>
+#include <functional>
 
 namespace loom::explain {
 namespace {
@@ -36,6 +37,22 @@ std::optional<ExplainedMemory> memory_of(const LogTexts& texts) {
   return memory;
 }
 
+std::optional<ExplainedTrace> trace_of(const FsdpTrace& trace) {
+  auto finding = finding_of(trace);
+  if (!finding) return std::nullopt;
+  return ExplainedTrace{.finding = std::move(*finding), .is_cut = trace.is_cut(), .micro_batches = {}, .unplanned = {}};
+}
+
+// Of the rank that ran out of memory; none: the trace does not have it.
+std::optional<TracedEnd> traced_end(const Explanation& explanation) {
+  const auto& rank = explanation.memory->report.speaker.rank;
+  if (!explanation.trace || !rank) return std::nullopt;
+  const auto& ranks = explanation.trace->finding.ranks;
+  const auto found = std::ranges::find(ranks, *rank, &TracedRank::rank);
+  if (found == ranks.end()) return std::nullopt;
+  return TracedEnd{*found, explanation.trace->is_cut ? std::nullopt : explanation.trace->batch_of(found->pass)};
+}
+
 void place_memory(Explanation& explanation, const JobOfRun& job) {
   if (!explanation.memory) return;
   if (job.arguments.parallel.pipeline.pipeline_model_parallel_size > 1) {
@@ -44,15 +61,58 @@ void place_memory(Explanation& explanation, const JobOfRun& job) {
         "shows the memory of each stage");
     return;
   }
-  explanation.memory->place = place_of(std::get<OutOfMemory>(explanation.memory->report.what), job);
+  const auto end = traced_end(explanation);
+  explanation.memory->place =
+      place_of(std::get<OutOfMemory>(explanation.memory->report.what), job, end ? &*end : nullptr);
+}
+
+std::int64_t micro_batches_of(const std::vector<CollectiveOrder>& orders) {
+  std::int64_t count = 1;
+  for (const CollectiveOrder& order : orders) {
+    for (const PlannedCollective& planned : order.step) count = std::max(count, planned.micro_batch + 1);
+  }
+  return count;
+}
+
+bool has_group(const std::vector<CollectiveOrder>& orders, const std::string& group) {
+  return std::ranges::any_of(orders, [&](const CollectiveOrder& order) {
+    return std::ranges::any_of(order.step,
+                               [&](const PlannedCollective& one) { return one.of_group && one.subject == group; });
+  });
+}
+
+void place_trace(ExplainedTrace& trace, const std::vector<CollectiveOrder>& orders) {
+  trace.micro_batches = micro_batches_of(orders);
+  for (const TraceFault& fault : trace.finding.faults) {
+    if (fault.phase == "optimizer" || has_group(orders, fault.group)) continue;
+    if (std::ranges::find(trace.unplanned, fault.group) == trace.unplanned.end())
+      trace.unplanned.push_back(fault.group);
+  }
+}
+
+// Sizes leave several candidates for what a rank skipped; the trace names it.
+void narrow(HangPlace& place, const ExplainedTrace& trace) {
+  for (OutOfOrder& found : place.out_of_order) {
+    for (const TraceFault& fault : trace.finding.faults) {
+      if (!fault.skipped || fault.rank != found.other.rank) continue;
+      const auto is_it = [&](const PlannedCollective& one) {
+        return one.subject == fault.group && one.phase == fault.phase;
+      };
+      if (std::ranges::any_of(found.skipped, is_it)) std::erase_if(found.skipped, std::not_fn(is_it));
+    }
+  }
 }
 
 void place_hangs(Explanation& explanation, const JobOfRun& job) {
-  if (explanation.hangs.empty()) return;
+  if (explanation.hangs.empty() && !explanation.trace) return;
   const plan::StepEstimate plan =
       plan::estimate_step(job.arguments, job.callbacks, job.profile, plan::Capacity::kLifted);
   const auto orders = collective_orders(run_of(plan, first_rank(explanation.texts)).recording);
-  for (ExplainedHang& hang : explanation.hangs) hang.place = place_of(hang.hang, orders);
+  if (explanation.trace) place_trace(*explanation.trace, orders);
+  for (ExplainedHang& hang : explanation.hangs) {
+    hang.place = place_of(hang.hang, orders);
+    if (hang.place && explanation.trace) narrow(*hang.place, *explanation.trace);
+  }
 }
 
 }  // namespace
@@ -63,18 +123,31 @@ Explanation explain(std::string source, LogTexts texts, const JobOfRun* job) {
                           .has_job = job != nullptr,
                           .memory = {},
                           .notes = {},
-                          .hangs = {}};
+                          .hangs = {},
+                          .trace = {}};
   explanation.memory = memory_of(explanation.texts);
+  explanation.trace = trace_of(explanation.texts.trace);
+  if (explanation.texts.trace.overflowed()) {
+    explanation.notes.emplace_back(
+        "the trace of FSDP2 is too large to be kept, and is left out; give the log's last steps");
+  }
   for (Hang& hang : hangs_of(explanation.texts)) explanation.hangs.push_back({std::move(hang), std::nullopt});
   if (job == nullptr) return explanation;
-  place_memory(explanation, *job);
   place_hangs(explanation, *job);
+  place_memory(explanation, *job);
   return explanation;
 }
 
+bool is_understood(const LogTexts& texts) {
+  if (!texts.reports.empty()) return true;
+  const auto finding = finding_of(texts.trace);
+  return finding && !finding->faults.empty();
+}
+
 std::string_view understood_texts() {
-  return "out of memory of PyTorch (CUDA, HIP) and torch_npu, timeouts and states of the NCCL watchdog "
-         "(ProcessGroupNCCL), errors of HCCL (EI0002, EI0006 and others, ERR codes of torch_npu)";
+  return "out of memory of PyTorch (CUDA, HIP, the host) and torch_npu, timeouts and states of the NCCL watchdog "
+         "(ProcessGroupNCCL), errors of gloo and of TORCH_DISTRIBUTED_DEBUG=DETAIL, errors of HCCL (EI0002, EI0006 and "
+         "others, ERR codes of torch_npu), traces of FSDP2 (TORCH_LOGS=+fsdp)";
 }
 
 }  // namespace loom::explain

@@ -71,7 +71,7 @@ Json to_json(const ExplainedHang& explained) {
   for (const RankState& rank : hang.ranks) ranks.push_back(to_json(rank));
   for (const OtherCollective& other : hang.others) others.push_back(to_json(other));
   return {{"group", hang.group},
-          {"seq", hang.waited},
+          {"seq", hang.waited < 0 ? Json(nullptr) : Json(hang.waited)},
           {"collective", hang.collective ? to_json(*hang.collective) : Json(nullptr)},
           {"timeout_ms", hang.timeout_ms},
           {"size", or_null(hang.size)},
@@ -102,6 +102,7 @@ Json to_json(const MemoryPlace& place) {
         {{"change", change.change}, {"peak_reserved_bytes", change.peak_reserved_bytes}, {"step_ns", change.step_ns}});
   }
   return {{"size_matches", place.size_matches},
+          {"by_trace", place.by_trace},
           {"places", places},
           {"peak_allocated_bytes", place.peak_allocated_bytes},
           {"peak_reserved_bytes", place.peak_reserved_bytes},
@@ -122,6 +123,32 @@ Json to_json(const ExplainedMemory& memory) {
           {"place", memory.place ? to_json(*memory.place) : Json(nullptr)}};
 }
 
+Json to_json(const TracedRank& rank) {
+  return {
+      {"rank", rank.rank}, {"pass", rank.pass}, {"event", rank.event}, {"phase", rank.phase}, {"group", rank.group}};
+}
+
+Json to_json(const TraceFault& fault, const ExplainedTrace& trace) {
+  const auto at = trace.batch_of(fault.pass);
+  return {{"rank", fault.rank},
+          {"kind", fault.skipped ? "skipped" : "stopped"},
+          {"inside", fault.inside},
+          {"pass", fault.pass},
+          {"step", at ? Json(at->step) : Json(nullptr)},
+          {"micro_batch", at ? Json(at->micro_batch) : Json(nullptr)},
+          {"phase", fault.phase},
+          {"group", fault.group},
+          {"instead", fault.instead},
+          {"decided_by", fault.decided_by}};
+}
+
+Json to_json(const ExplainedTrace& trace) {
+  Json ranks = Json::array(), faults = Json::array();
+  for (const TracedRank& rank : trace.finding.ranks) ranks.push_back(to_json(rank));
+  for (const TraceFault& fault : trace.finding.faults) faults.push_back(to_json(fault, trace));
+  return {{"cut", trace.is_cut}, {"ranks", ranks}, {"faults", faults}, {"unplanned", trace.unplanned}};
+}
+
 }  // namespace
 
 nlohmann::ordered_json to_json(const Explanation& explanation) {
@@ -134,7 +161,8 @@ nlohmann::ordered_json to_json(const Explanation& explanation) {
           {"texts", texts},
           {"memory", explanation.memory ? to_json(*explanation.memory) : Json(nullptr)},
           {"notes", explanation.notes},
-          {"hangs", hangs}};
+          {"hangs", hangs},
+          {"trace", explanation.trace ? to_json(*explanation.trace) : Json(nullptr)}};
 }
 
 }  // namespace loom::explain

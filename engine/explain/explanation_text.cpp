@@ -40,6 +40,7 @@ std::string of_which(const std::vector<PlannedCollective>& candidates) {
 
 std::string head_of(const Hang& hang) {
   std::string text = hang.group.empty() ? "process group" : fmt::format("process group {}", escaped(hang.group));
+  if (hang.waited < 0) return text + ": the barrier before a collective failed, whose number no text has";
   text += fmt::format(": collective {} was not completed", hang.waited);
   if (hang.timeout_ms > 0) text += fmt::format(" in {}", time_text(hang.timeout_ms * 1'000'000));
   if (hang.collective) text += ": " + collective_text(*hang.collective);
@@ -59,7 +60,9 @@ std::string suspects_of(const Hang& hang) {
                          ranks_of(hang.silent), hang.silent.size() == 1 ? "it" : "these"));
   }
   if (!hang.behind.empty()) {
-    text += line(fmt::format("  suspects: {}, with the lowest last completed collective", ranks_of(hang.behind)));
+    text += line(fmt::format("  suspects: {}, {}", ranks_of(hang.behind),
+                             hang.first_seq == 0 ? "which did not reach the barrier before the collective"
+                                                 : "with the lowest last completed collective"));
   }
   for (const OtherCollective& other : hang.others) {
     text += line(fmt::format("  suspect: rank {} issued another collective as number {}: {}, most ranks {}", other.rank,
@@ -129,7 +132,8 @@ std::string head_of(const ExplainedMemory& memory, const OutOfMemory& text) {
   std::string head = fmt::format("out of memory in line {}", memory.report.line);
   if (memory.report.speaker.rank) head += fmt::format(", on rank {}", *memory.report.speaker.rank);
   if (!text.device.empty()) head += fmt::format(", {}", escaped(text.device));
-  head += text.tried ? fmt::format(": {} requested from the driver", figure_text(text.tried))
+  head += text.tried ? fmt::format(": {} requested {}", figure_text(text.tried),
+                                   text.platform == "CPU" ? "of the host's allocator" : "from the driver")
                      : ": more than 1 EB requested, which is an error of the program";
   if (text.total) head += fmt::format(", {} of {} free", figure_text(text.free), figure_text(text.total));
   return head;
@@ -162,10 +166,10 @@ std::string holdings_of(const OutOfMemory& text) {
 }
 
 std::string placed_text(const PlacedAllocation& placed, const OutOfMemory& text) {
-  std::string parts =
-      fmt::format("{}: {} ({} from the driver), {} step, the plan has {} allocated before it",
-                  plan::to_text(placed.place), memory_text(placed.bytes), memory_text(placed.segment_bytes),
-                  placed.step == 1 ? "first" : "any later", memory_text(placed.allocated_before_bytes));
+  std::string parts = fmt::format(
+      "{}: {}{}, {} step, the plan has {} allocated before it", plan::to_text(placed.place), memory_text(placed.bytes),
+      text.platform == "CPU" ? "" : fmt::format(" ({} from the driver)", memory_text(placed.segment_bytes)),
+      placed.step == 1 ? "first" : "any later", memory_text(placed.allocated_before_bytes));
   if (text.allocated) parts += fmt::format(", the text {}", memory_text(text.allocated->bytes));
   return parts;
 }
@@ -192,14 +196,19 @@ std::string changes_text(const MemoryPlace& place) {
 
 std::string text_of(const MemoryPlace& place, const OutOfMemory& text) {
   std::string lines;
-  if (place.places.empty()) {
+  if (place.places.empty() && text.tried) {
+    lines += line(
+        "  no allocation of the planned step has that size: check that the job is the run's (model, sequence length, "
+        "micro-batch, dtypes)");
+  } else if (place.places.empty()) {
     lines += line("  the text has no size and no allocated bytes, so that it has no place in the plan");
   } else if (!place.size_matches) {
     lines += line(
         "  no allocation of the planned step requests that size: check that the job is the run's (model, "
         "sequence length, micro-batch, dtypes); where as much is allocated:");
   } else {
-    lines += line("  in the plan of the job, the likeliest first:");
+    lines += line(place.by_trace ? "  in the plan of the job, where the trace of FSDP2 leaves the rank:"
+                                 : "  in the plan of the job, the likeliest first:");
   }
   for (const PlacedAllocation& placed : place.places) {
     lines += wrapped("    " + placed_text(placed, text) + "\n", 2 * kIndent);
@@ -244,12 +253,38 @@ std::string text_of(const ErrorReport& report, const HcclError& error) {
   return lines;
 }
 
+// What gloo says has neither a number nor a size.
+std::string gloo_text(const Explanation& explanation) {
+  std::vector<std::int64_t> waited, closed;
+  for (const ErrorReport& report : explanation.texts.reports) {
+    const auto* gloo = std::get_if<GlooError>(&report.what);
+    if (gloo == nullptr || !report.speaker.rank) continue;
+    std::vector<std::int64_t>& ranks = gloo->timed_out ? waited : closed;
+    if (std::ranges::find(ranks, *report.speaker.rank) == ranks.end()) ranks.push_back(*report.speaker.rank);
+  }
+  std::ranges::sort(waited);
+  std::ranges::sort(closed);
+  std::string text;
+  if (!waited.empty()) text += line(fmt::format("gloo: {} waited for another rank in vain", ranks_of(waited)));
+  if (!closed.empty()) {
+    text += line(fmt::format("gloo: {} lost the connection to another rank, which ended before", ranks_of(closed)));
+  }
+  const bool placed = explanation.trace || std::ranges::any_of(explanation.hangs, [](const ExplainedHang& hang) {
+                        return hang.hang.collective.has_value();
+                      });
+  if (text.empty() || placed) return text;
+  return text + line(
+                    "  these texts name no collective and no module; run with TORCH_DISTRIBUTED_DEBUG=DETAIL and "
+                    "TORCH_LOGS=+fsdp, and explain that log");
+}
+
 std::string source_text(const Explanation& explanation) {
   if (explanation.source.empty()) return "";
   std::map<std::string_view, std::int64_t> counts;
   for (const ErrorReport& report : explanation.texts.reports) ++counts[kind_of(report)];
   std::vector<std::string> kinds;
   for (const auto& [kind, count] : counts) kinds.push_back(fmt::format("{} {}", count, kind));
+  if (explanation.trace) kinds.push_back(fmt::format("trace of {} ranks", explanation.trace->finding.ranks.size()));
   std::string text =
       fmt::format("{}: {} lines; {}", escaped(explanation.source), explanation.texts.lines, fmt::join(kinds, ", "));
   if (explanation.texts.left_out > 0)
@@ -263,6 +298,8 @@ std::string to_text(const Explanation& explanation) {
   std::string text = source_text(explanation);
   if (explanation.memory) text += text_of(*explanation.memory);
   for (const ExplainedHang& hang : explanation.hangs) text += text_of(hang, explanation.has_job);
+  if (explanation.trace) text += to_text(*explanation.trace);
+  text += gloo_text(explanation);
   for (const ErrorReport& report : explanation.texts.reports) {
     if (const auto* error = std::get_if<HcclError>(&report.what)) text += text_of(report, *error);
   }

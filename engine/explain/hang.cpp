@@ -3,13 +3,16 @@
 #include <algorithm>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <set>
 
 namespace loom::explain {
 namespace {
 
 constexpr std::int64_t kMostRanks = 1 << 20;
+constexpr std::string_view kGloo = "gloo";  // its texts name no process group
 
 SeenCollective seen_of(const NcclTimeout& timeout) { return {timeout.op, timeout.numel_in, timeout.numel_out}; }
+SeenCollective seen_of(const FingerPrint& print) { return {print.op, print.numel, {}}; }
 
 // Puts the texts of one process group together.
 class HangLog {
@@ -35,12 +38,29 @@ class HangLog {
     if (text.at) wait_for(*text.at);
   }
 
+  void add(const CollectiveMismatch& text) {
+    add(text.rank, text.own);
+    if (text.other) add(text.other_rank, *text.other);
+  }
+  void add(const BarrierFailure& text, const Speaker& speaker) {
+    hang_.first_seq = 0;
+    hang_.timeout_ms = std::max(hang_.timeout_ms, text.timeout_ms);
+    missing_.insert(text.missing.begin(), text.missing.end());
+    const auto rank = text.rank ? text.rank : speaker.rank;
+    if (!rank) return;
+    if (text.collective) {
+      add(*rank, *text.collective);
+    } else {
+      states_[*rank];
+    }
+  }
+
   Hang take() {
     for (auto& [rank, known] : states_) {
       known.state.rank = rank;
       hang_.ranks.push_back(std::move(known.state));
     }
-    hang_.waited = waited_.value_or(0);
+    hang_.waited = waited_.value_or(hang_.first_seq == 0 ? -1 : 0);
     compare();
     find_size();
     find_silent();
@@ -54,6 +74,11 @@ class HangLog {
     std::int64_t at = -1;
   };
 
+  void add(std::int64_t rank, const FingerPrint& print) {
+    hang_.first_seq = 0;
+    states_[rank].state.seen.emplace(print.seq, seen_of(print));
+    wait_for(print.seq);
+  }
   void wait_for(std::int64_t seq) { waited_ = waited_ ? std::min(*waited_, seq) : seq; }
 
   // Of the ranks that report a number, the collective of most; of equals that of the lowest rank.
@@ -105,6 +130,8 @@ class HangLog {
   }
 
   void find_behind() {
+    hang_.behind.assign(missing_.begin(), missing_.end());
+    if (!hang_.behind.empty()) return;
     std::optional<std::int64_t> least, most;
     for (const RankState& rank : hang_.ranks) {
       if (rank.last_enqueued && *rank.last_enqueued < hang_.waited) hang_.behind.push_back(rank.rank);
@@ -120,6 +147,7 @@ class HangLog {
 
   Hang hang_;
   std::map<std::int64_t, State> states_;  // by rank
+  std::set<std::int64_t> missing_;
   std::optional<std::int64_t> waited_;
 };
 
@@ -146,6 +174,13 @@ std::vector<Hang> hangs_of(const LogTexts& texts) {
     const auto* timeout = std::get_if<NcclTimeout>(&report.what);
     if (timeout == nullptr) continue;
     log_of(logs, timeout->group.empty() ? group_of(logs, *timeout) : timeout->group).add(*timeout);
+  }
+  for (const ErrorReport& report : texts.reports) {
+    if (const auto* mismatch = std::get_if<CollectiveMismatch>(&report.what)) {
+      log_of(logs, std::string(kGloo)).add(*mismatch);
+    } else if (const auto* barrier = std::get_if<BarrierFailure>(&report.what)) {
+      log_of(logs, std::string(kGloo)).add(*barrier, report.speaker);
+    }
   }
   std::vector<Hang> hangs;
   for (HangLog& log : logs) hangs.push_back(log.take());

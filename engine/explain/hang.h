@@ -1,8 +1,9 @@
 // Hangs: what the watchdogs of a log say together about one process group, without a plan.
 //
-// Waited   the collective with the lowest number that timed out or that a watchdog reports.
-// Behind   ranks that have not enqueued it; where all have, those with the lowest last completed number, unless that is
-//          the same on all of them.
+// Waited   the collective with the lowest number that timed out, that a watchdog reports, or that a check of gloo
+//          reports. -1: the texts of gloo have no number.
+// Behind   ranks that have not enqueued it, or that a barrier missed; where all have, those with the lowest last
+//          completed number, unless that is the same on all of them.
 // Silent   ranks of the group without any report. Their number follows from the elements of a gather or a reduction,
 //          which are N times as many on one side; else it is unknown and none are listed.
 // Differs  ranks that issued another collective under a number than most of the ranks that report this number; of two
@@ -37,9 +38,10 @@ struct OtherCollective {
 };
 
 struct Hang {
-  std::string group;  // "1", "0(default_pg)"; empty: the texts do not say
+  std::string group;  // "1", "0(default_pg)", "gloo"; empty: the texts do not say
   std::vector<RankState> ranks;
   std::int64_t waited = 0;
+  std::int64_t first_seq = 1;                // the number of the first collective: 0 with gloo
   std::optional<SeenCollective> collective;  // the one that is waited for, as most ranks have it
   std::int64_t timeout_ms = 0;
   std::optional<std::int64_t> size;  // of the group

@@ -1,7 +1,7 @@
 #include "engine/explain/hang_place.h"
 
 #include <algorithm>
-#include <set>
+#include <cstdlib>
 
 namespace loom::explain {
 namespace {
@@ -10,23 +10,25 @@ constexpr std::size_t kMostReported = 256;
 
 using Reported = std::map<std::int64_t, SeenCollective>;
 
-// By number, as most ranks have them.
+// By number, from 0 on, as most ranks have them.
 Reported reported_of(const Hang& hang) {
   Reported reported;
   for (const RankState& rank : hang.ranks) {
     for (const auto& [seq, seen] : rank.seen) {
-      if (reported.size() < kMostReported) reported.emplace(seq, seen);
+      if (reported.size() < kMostReported) reported.emplace(seq - hang.first_seq, seen);
     }
   }
   for (const OtherCollective& other : hang.others) {
-    if (const auto known = reported.find(other.seq); known != reported.end()) known->second = other.most;
+    if (const auto known = reported.find(other.seq - hang.first_seq); known != reported.end())
+      known->second = other.most;
   }
   return reported;
 }
 
+// Numbers count from 0 here.
 std::size_t place_at(std::int64_t seq, std::int64_t offset, std::size_t size) {
   const auto count = static_cast<std::int64_t>(size);
-  return static_cast<std::size_t>((((seq - 1 - offset) % count) + count) % count);
+  return static_cast<std::size_t>((((seq - offset) % count) + count) % count);
 }
 
 std::int64_t agreement(const Reported& reported, const CollectiveOrder& order, std::int64_t offset) {
@@ -74,9 +76,10 @@ std::vector<PlannedCollective> skipped_at(const CollectiveOrder& order, std::siz
   return skipped;
 }
 
-OutOfOrder out_of_order(const OtherCollective& other, const CollectiveOrder& order, std::int64_t offset) {
+OutOfOrder out_of_order(const OtherCollective& other, std::int64_t seq, const CollectiveOrder& order,
+                        std::int64_t offset) {
   OutOfOrder found{.other = other, .issued = {}, .ahead = 0, .skipped = {}};
-  const std::size_t size = order.step.size(), place = place_at(other.seq, offset, size);
+  const std::size_t size = order.step.size(), place = place_at(seq, offset, size);
   for (std::size_t distance = 1; distance < size && !found.issued; ++distance) {
     const std::size_t ahead = (place + distance) % size, behind = (place + size - distance) % size;
     if (may_be(other.own, order.step[ahead])) {
@@ -89,6 +92,17 @@ OutOfOrder out_of_order(const OtherCollective& other, const CollectiveOrder& ord
     }
   }
   return found;
+}
+
+// With the offset that puts the rank's collective nearest to that of the others.
+OutOfOrder nearest_out_of_order(const OtherCollective& other, std::int64_t seq, const HangPlace& place) {
+  OutOfOrder nearest{.other = other, .issued = {}, .ahead = 0, .skipped = {}};
+  for (const std::int64_t offset : place.offsets) {
+    OutOfOrder found = out_of_order(other, seq, place.order, offset);
+    if (!found.issued) continue;
+    if (!nearest.issued || std::abs(found.ahead) < std::abs(nearest.ahead)) nearest = std::move(found);
+  }
+  return nearest;
 }
 
 }  // namespace
@@ -107,13 +121,15 @@ std::optional<HangPlace> place_of(const Hang& hang, const std::vector<Collective
   if (place.agreeing == 0) return std::nullopt;
   place.reported = std::ssize(reported);
   const std::size_t size = place.order.step.size();
+  const std::int64_t waited = hang.waited - hang.first_seq;
   for (const std::int64_t offset : place.offsets) {
-    add_once(place.candidates, place.order.step[place_at(hang.waited, offset, size)]);
+    add_once(place.candidates, place.order.step[place_at(waited, offset, size)]);
   }
   const std::int64_t first = place.offsets.front();
-  place.step = std::max<std::int64_t>(0, hang.waited - 1 - first) / static_cast<std::int64_t>(size) + 1;
-  for (const OtherCollective& other : hang.others)
-    place.out_of_order.push_back(out_of_order(other, place.order, first));
+  place.step = std::max<std::int64_t>(0, waited - first) / static_cast<std::int64_t>(size) + 1;
+  for (const OtherCollective& other : hang.others) {
+    place.out_of_order.push_back(nearest_out_of_order(other, other.seq - hang.first_seq, place));
+  }
   return place;
 }
 

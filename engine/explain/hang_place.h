@@ -4,9 +4,10 @@
 //          its own in each step, which the plan does not have. So a number alone is no place: type and elements of all
 //          collectives that the watchdogs report have to agree with the order, and the offsets with which most of them
 //          do are kept. Layers of one size leave several: the places are then several too.
-// Step     (SeqNum - 1 - offset) / collectives of a step. Collectives of the training loop beside the plan's shift it.
+// Step     (SeqNum - that of the first collective - offset) / collectives of a step. Collectives of the training loop
+//          beside the plan's shift it.
 // Skipped  a rank whose collective is the plan's next but d has skipped d. Where the collectives before it have the
-//          same sizes d places on, any of them may be the one.
+//          same sizes d places on, any of them may be the one. Of several offsets, the one with the smallest d counts.
 // Threads  any.
 #pragma once
 

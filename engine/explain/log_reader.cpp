@@ -49,6 +49,7 @@ LogTexts LogReader::finish() {
 }
 
 void LogReader::take_line(std::string_view line) {
+  texts_.trace.take_line(line);
   if (auto report = read_error(line, texts_.lines + 1)) keep(std::move(*report));
 }
 

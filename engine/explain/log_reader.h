@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "engine/explain/error_report.h"
+#include "engine/explain/fsdp_trace.h"
 
 namespace loom::explain {
 
@@ -23,6 +24,7 @@ struct LogTexts {
   std::vector<ErrorReport> reports;  // in the order of the log
   std::int64_t lines = 0;
   std::int64_t left_out = 0;  // texts beyond those kept
+  FsdpTrace trace = {};
 };
 
 class LogReader {

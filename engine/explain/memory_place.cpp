@@ -2,7 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
+
+#include "engine/core/rounding.h"
+#include "engine/core/shown_path.h"
 
 namespace loom::explain {
 namespace {
@@ -13,10 +17,13 @@ using plan::JobAllocations;
 constexpr std::size_t kMostPlaces = 3;
 constexpr std::size_t kMostDescribed = 512;  // points, among which different places are looked for
 constexpr std::int64_t kMiB = 1 << 20;
+constexpr std::int64_t kPlannedUnit = 512;  // to which the plan rounds requests
 
-bool has_size(const AllocationPoint& point, const ByteFigure& tried) {
+bool has_size(const AllocationPoint& point, const OutOfMemory& text) {
+  if (!text.tried) return false;
+  if (text.platform == "CPU") return point.bytes == round_up(text.tried->bytes, kPlannedUnit);
   const std::int64_t segment = plan::segment_bytes_of(point.bytes);
-  return segment >= tried.least() && segment <= tried.most();
+  return segment >= text.tried->least() && segment <= text.tried->most();
 }
 
 std::int64_t distance(const AllocationPoint& point, const OutOfMemory& text) {
@@ -27,26 +34,68 @@ std::int64_t distance(const AllocationPoint& point, const OutOfMemory& text) {
 std::vector<AllocationPoint> nearest(const JobAllocations& allocations, const OutOfMemory& text, bool& size_matches) {
   std::vector<AllocationPoint> points;
   std::ranges::copy_if(allocations.points(), std::back_inserter(points),
-                       [&](const AllocationPoint& point) { return text.tried && has_size(point, *text.tried); });
+                       [&](const AllocationPoint& point) { return has_size(point, text); });
   size_matches = !points.empty();
   if (!size_matches && text.allocated) points = allocations.points();
   std::ranges::stable_sort(points, {}, [&](const AllocationPoint& point) { return distance(point, text); });
   return points;
 }
 
-void add_places(MemoryPlace& found, const JobAllocations& allocations, const OutOfMemory& text) {
+bool is_below(const std::string& module, const std::string& group) {
+  return module == group || module.starts_with(group + ".");
+}
+
+std::string phase_at(const TracedRank& at) { return at.event == "root_post_backward" ? "optimizer" : at.phase; }
+
+// Behind the last line of a group, memory may be of any group of the phase.
+bool is_at(const plan::AllocationPlace& place, const TracedRank& at) {
+  if (place.phase != phase_at(at)) return false;
+  if (at.event.find("post_") != std::string::npos) return true;
+  return place.group == shown_path(at.group) || (!at.group.empty() && is_below(place.module, at.group));
+}
+
+PlacedAllocation placed_at(const AllocationPoint& point, const JobAllocations& allocations) {
+  return {.place = allocations.place_of(point),
+          .bytes = point.bytes,
+          .segment_bytes = plan::segment_bytes_of(point.bytes),
+          .allocated_before_bytes = point.allocated_before_bytes,
+          .step = point.step};
+}
+
+// Keeps those that fit; all, if none does.
+template <class Fits>
+bool keep_fitting(std::vector<PlacedAllocation>& places, Fits fits) {
+  const bool any = std::ranges::any_of(places, fits);
+  if (any) std::erase_if(places, std::not_fn(fits));
+  return any;
+}
+
+// A group's work may allocate on behalf of another one, which is gathered ahead: then the phase alone is known.
+bool follow_trace(std::vector<PlacedAllocation>& places, const TracedEnd& end) {
+  const auto is_there = [&](const PlacedAllocation& placed) { return is_at(placed.place, end.rank); };
+  const auto in_phase = [&](const PlacedAllocation& placed) { return placed.place.phase == phase_at(end.rank); };
+  if (!keep_fitting(places, is_there) && !keep_fitting(places, in_phase)) return false;
+  if (!end.at) return true;
+  keep_fitting(places, [&](const PlacedAllocation& placed) { return (placed.step == 1) == (end.at->step == 1); });
+  keep_fitting(places, [&](const PlacedAllocation& placed) { return placed.place.micro_batch == end.at->micro_batch; });
+  return true;
+}
+
+void add_places(MemoryPlace& found, const JobAllocations& allocations, const OutOfMemory& text, const TracedEnd* end) {
   std::vector<AllocationPoint> points = nearest(allocations, text, found.size_matches);
   points.resize(std::min(points.size(), kMostDescribed));
+  std::vector<PlacedAllocation> places;
   for (const AllocationPoint& point : points) {
-    if (found.places.size() == kMostPlaces) return;
-    const PlacedAllocation placed{.place = allocations.place_of(point),
-                                  .bytes = point.bytes,
-                                  .segment_bytes = plan::segment_bytes_of(point.bytes),
-                                  .allocated_before_bytes = point.allocated_before_bytes,
-                                  .step = point.step};
-    const auto same = [&](const PlacedAllocation& known) { return known.place == placed.place; };
-    if (std::ranges::none_of(found.places, same)) found.places.push_back(placed);
+    if (end == nullptr && places.size() == kMostPlaces) break;
+    const PlacedAllocation placed = placed_at(point, allocations);
+    const auto same = [&](const PlacedAllocation& known) {
+      return known.place == placed.place && (end == nullptr || known.step == placed.step);
+    };
+    if (std::ranges::none_of(places, same)) places.push_back(placed);
   }
+  if (end != nullptr) found.by_trace = follow_trace(places, *end);
+  places.resize(std::min(places.size(), kMostPlaces));
+  found.places = std::move(places);
 }
 
 void add_changes(MemoryPlace& found, const JobOfRun& job) {
@@ -86,10 +135,10 @@ bool is_fragmented(const OutOfMemory& text) {
   return *reserved - text.allocated->bytes >= text.tried->bytes && text.tried->bytes > 0;
 }
 
-MemoryPlace place_of(const OutOfMemory& text, const JobOfRun& job) {
+MemoryPlace place_of(const OutOfMemory& text, const JobOfRun& job, const TracedEnd* end) {
   MemoryPlace found;
   const JobAllocations allocations(job.arguments, job.callbacks, job.profile);
-  add_places(found, allocations, text);
+  add_places(found, allocations, text, end);
   found.peak_allocated_bytes = allocations.peak_allocated_bytes();
   found.peak_reserved_bytes = allocations.peak_reserved_bytes();
   found.step_ns = plan::estimate_step(job.arguments, job.callbacks, job.profile, plan::Capacity::kLifted).time.step_ns;

@@ -1,8 +1,10 @@
 // The place of an out of memory in the planned step: which allocation it was, and what would fit.
 //
 // Size      the text says what PyTorch requested from the driver: a segment (plan::segment_bytes_of). Allocations whose
-//           segment is within half of the last digit of it are candidates.
+//           segment is within half of the last digit of it are candidates. Of the host's allocator it says the bytes of
+//           the allocation itself.
 // Place     of these, the one before which the plan has allocated what the text says, or nearly; the nearest first.
+//           Where the trace of FSDP2 says where the rank was, only candidates there, if there are any.
 //           Without a candidate, the allocations before which as much is allocated, whatever their size.
 // Capacity  what PyTorch could reserve: what it has and what is free, at most the device or what is allowed.
 // Fits      changes of the job's settings whose planned step fits in the capacity, less what the run had allocated
@@ -17,6 +19,7 @@
 #include <vector>
 
 #include "engine/explain/error_report.h"
+#include "engine/explain/trace_fault.h"
 #include "engine/plan/job_allocations.h"
 #include "engine/plan/plan_search.h"
 
@@ -46,6 +49,7 @@ struct FittingChange {
 
 struct MemoryPlace {
   bool size_matches = false;              // of the places
+  bool by_trace = false;                  // the places are where the trace of FSDP2 leaves the rank
   std::vector<PlacedAllocation> places;   // different ones, the nearest first, at most three
   std::int64_t peak_allocated_bytes = 0;  // of the planned step
   std::int64_t peak_reserved_bytes = 0;
@@ -55,6 +59,12 @@ struct MemoryPlace {
   std::vector<FittingChange> changes;
 };
 
+// Where the trace of FSDP2 leaves a rank.
+struct TracedEnd {
+  TracedRank rank;
+  std::optional<PassOfJob> at;
+};
+
 // What PyTorch could reserve; none: the text does not say.
 std::optional<std::int64_t> capacity_of(const OutOfMemory& text);
 // Reserved by PyTorch; none: the text does not say.
@@ -62,6 +72,7 @@ std::optional<std::int64_t> reserved_by(const OutOfMemory& text);
 // Whether the request would fit in what is reserved and unallocated.
 bool is_fragmented(const OutOfMemory& text);
 
-MemoryPlace place_of(const OutOfMemory& text, const JobOfRun& job);
+// `end`: null without a trace.
+MemoryPlace place_of(const OutOfMemory& text, const JobOfRun& job, const TracedEnd* end = nullptr);
 
 }  // namespace loom::explain

@@ -89,11 +89,21 @@ void read_list(TextScanner text, OutOfMemory& memory) {
   }
 }
 
+// "DefaultCPUAllocator: can't allocate memory: you tried to allocate 8192 bytes. Error code 12 (...)".
+std::optional<OutOfMemory> read_host(std::string_view line) {
+  TextScanner text(line);
+  if (!text.skip_past("DefaultCPUAllocator: ") || !text.skip_past("ou tried to allocate ")) return std::nullopt;
+  OutOfMemory memory;
+  memory.platform = "CPU";
+  memory.tried = text.bytes();
+  return memory.tried ? std::optional(memory) : std::nullopt;
+}
+
 }  // namespace
 
 std::optional<OutOfMemory> read_out_of_memory(std::string_view line) {
   const auto at = line.find(kTried);
-  if (at == std::string_view::npos) return std::nullopt;
+  if (at == std::string_view::npos) return read_host(line);
   OutOfMemory memory;
   memory.platform = last_word(line.substr(at < 64 ? 0 : at - 64, at < 64 ? at : 64));
   TextScanner text(line.substr(at + kTried.size(), kTextBytes));

@@ -23,6 +23,9 @@ TEST(ExplainKeys, AreAllInTheDocument) {
   HangPlace place;
   place.out_of_order.resize(1);
   explanation.hangs.push_back({hang, place});
+  explanation.trace = ExplainedTrace{};
+  explanation.trace->finding.ranks.resize(1);
+  explanation.trace->finding.faults.resize(1);
   const std::set<std::string> leaves{"own", "most", "candidates", "issued", "skipped", "fields"};
   std::set<std::string> keys;
   test::add_keys(to_json(explanation), "", leaves, keys);

@@ -19,6 +19,7 @@
 namespace loom::explain {
 namespace {
 
+using std::string;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -140,6 +141,84 @@ TEST(Explanation, PlacesAHangAndNamesTheSilentRank) {
   EXPECT_THAT(shown, HasSubstr("run.log: 3 lines; 3 nccl_timeout\n"));
   EXPECT_THAT(shown, HasSubstr("suspects: rank 2, without any report"));
   EXPECT_THAT(shown, HasSubstr("in forward of micro-batch 0"));
+}
+
+string event(std::int64_t rank, const string& text) {
+  return fmt::format("[rank{}]:V1127 04:27:24.086000 21556 torch/fsdp.py:446] FSDP::{}\n", rank, text);
+}
+
+// The gather of a block in the second micro-batch of a later step: all blocks have gathers of that size.
+TEST(Explanation, PlacesAnAllocationOfTheHostWhereTheTraceLeavesTheRank) {
+  const Planned planned;
+  const plan::JobAllocations allocations(planned.arguments, planned.callbacks, planned.profile);
+  const auto is_it = [&](const plan::AllocationPoint& point) {
+    if (point.step != 2 || point.category != device::MemCategory::kGatherBuffer) return false;
+    const plan::AllocationPlace place = allocations.place_of(point);
+    return place.group == "model.layers.1" && place.phase == "forward" && place.micro_batch == 1;
+  };
+  const auto point = std::ranges::find_if(allocations.points(), is_it);
+  ASSERT_NE(point, allocations.points().end());
+  string log;
+  for (int pass = 1; pass <= 4; ++pass) log += event(2, "root_pre_forward");
+  log += event(2, "pre_forward (model.layers.1)");
+  log += fmt::format(
+      "[rank2]: RuntimeError: [enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: "
+      "you tried to allocate {} bytes. Error code 12 (Cannot allocate memory)\n",
+      point->bytes);
+  const Explanation explanation = explain("", read_text(log), &planned.job_of_run);
+  const MemoryPlace& place = *explanation.memory->place;
+  EXPECT_TRUE(place.size_matches && place.by_trace);
+  ASSERT_EQ(place.places.size(), 1u) << to_text(explanation);
+  EXPECT_EQ(place.places[0].place, allocations.place_of(*point));
+  EXPECT_EQ(place.places[0].step, 2);
+  EXPECT_TRUE(place.changes.empty());
+  EXPECT_THAT(to_text(explanation), HasSubstr("requested of the host's allocator"));
+}
+
+string mismatch(std::int64_t rank, const PlannedCollective& own, std::int64_t seq) {
+  return fmt::format(
+      "[rank{0}]: RuntimeError: Detected mismatch between collectives on ranks. Rank {0} is running collective: "
+      "CollectiveFingerPrint(SequenceNumber={1}, OpType=_{2}_BASE, TensorShape=[{3}], TensorDtypes=Float), but Rank 0 is "
+      "running collective: CollectiveFingerPrint(SequenceNumber=0OpType=GATHER)\n",
+      rank, seq, own.op, own.numel_in().value());
+}
+
+// Sizes show the fault only behind the last block: any block may be the one that rank 2 skipped.
+TEST(Explanation, NamesWhatARankSkippedByTheTrace) {
+  const Planned planned;
+  const plan::StepEstimate step =
+      plan::estimate_step(planned.arguments, planned.callbacks, planned.profile, plan::Capacity::kLifted);
+  const CollectiveOrder order = collective_orders(step.run().recording).front();
+  const auto is_head = [](const PlannedCollective& one) { return one.subject == "lm_head" && one.phase == "forward"; };
+  const auto head = std::ranges::find_if(order.step, is_head);
+  ASSERT_NE(head, order.step.end());
+  const auto seq = static_cast<std::int64_t>(head - order.step.begin()) - 1;
+  string log;
+  for (const std::int64_t rank : {0, 1, 2, 3}) {
+    log += event(rank, "root_pre_forward") + event(rank, "pre_forward (model.layers.0)");
+    log += event(rank, "post_forward (model.layers.0)");
+    if (rank != 2) log += event(rank, "pre_forward (model.layers.1)");
+    if (rank == 2) log += event(rank, "pre_forward (model.layers.2)");
+    log += mismatch(rank, rank == 2 ? *head : *std::prev(head), seq);
+  }
+  const Explanation explanation = explain("", read_text(log), &planned.job_of_run);
+  ASSERT_TRUE(explanation.hangs.size() == 1 && explanation.hangs[0].place);
+  ASSERT_EQ(explanation.hangs[0].place->out_of_order.size(), 1u);
+  const OutOfOrder& found = explanation.hangs[0].place->out_of_order[0];
+  EXPECT_EQ(found.other.rank, 2);
+  EXPECT_EQ(found.ahead, 1);
+  ASSERT_EQ(found.skipped.size(), 1u) << to_text(explanation);
+  EXPECT_EQ(found.skipped[0].subject, "model.layers.1");
+}
+
+TEST(Explanation, SaysWhatGloosTextsLack) {
+  const string shown = to_text(explain(
+      "",
+      read_text("[rank0]: RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:78] Timed out "
+                "waiting 8000ms for recv operation to complete"),
+      nullptr));
+  EXPECT_THAT(shown, HasSubstr("gloo: rank 0 waited for another rank in vain"));
+  EXPECT_THAT(shown, HasSubstr("these texts name no collective and no module"));
 }
 
 TEST(Explanation, OfATextAloneAsksForTheJob) {

@@ -3,6 +3,7 @@
 
 #include "engine/explain/hang.h"
 #include "engine/explain/log_reader.h"
+#include "engine/explain/trace_fault.h"
 #include "tests/fuzz/fuzz.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -18,5 +19,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       if (to_json(report).at("kind") == "") fuzz::found("a text without a kind", log);
     }
     explain::hangs_of(whole);
+    const auto finding = explain::finding_of(whole.trace);
+    if (finding && finding->ranks.empty()) fuzz::found("a trace without ranks", log);
   });
 }

@@ -31,7 +31,7 @@ Source read_source(const std::string& text) {
 }
 
 void check_understood(const Source& source, const std::string& given) {
-  if (!source.texts.reports.empty()) return;
+  if (explain::is_understood(source.texts)) return;
   if (!source.file.empty()) {
     config_error("{}: none of its {} lines is an error text that is understood; understood are {}",
                  escaped(source.file), source.texts.lines, explain::understood_texts());
