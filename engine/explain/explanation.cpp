@@ -90,6 +90,21 @@ void place_trace(ExplainedTrace& trace, const std::vector<CollectiveOrder>& orde
   }
 }
 
+// Where the trace leaves a rank that waits for the collective. The ranks of gloo's texts are those of the world if there
+// is one process group, as in runs that shard over all ranks.
+std::optional<WaitedPlace> waited_in(const Hang& hang, const ExplainedTrace& trace) {
+  if (hang.first_seq != 0 || trace.is_cut) return std::nullopt;
+  for (const RankState& rank : hang.ranks) {
+    const auto seen = rank.seen.find(hang.waited);
+    if (seen == rank.seen.end() || seen->second != hang.collective) continue;
+    const auto last = std::ranges::find(trace.finding.ranks, rank.rank, &TracedRank::rank);
+    if (last == trace.finding.ranks.end()) continue;
+    const auto at = trace.batch_of(last->pass);
+    if (at) return WaitedPlace{last->phase == "recompute" ? "backward" : last->phase, at->micro_batch};
+  }
+  return std::nullopt;
+}
+
 // Sizes leave several candidates for what a rank skipped; the trace names it.
 void narrow(HangPlace& place, const ExplainedTrace& trace) {
   for (OutOfOrder& found : place.out_of_order) {
@@ -98,7 +113,8 @@ void narrow(HangPlace& place, const ExplainedTrace& trace) {
       const auto is_it = [&](const PlannedCollective& one) {
         return one.subject == fault.group && one.phase == fault.phase;
       };
-      if (std::ranges::any_of(found.skipped, is_it)) std::erase_if(found.skipped, std::not_fn(is_it));
+      if (std::ranges::none_of(found.skipped, is_it)) continue;
+      std::erase_if(found.skipped, std::not_fn(is_it));
     }
   }
 }
@@ -110,7 +126,8 @@ void place_hangs(Explanation& explanation, const JobOfRun& job) {
   const auto orders = collective_orders(run_of(plan, first_rank(explanation.texts)).recording);
   if (explanation.trace) place_trace(*explanation.trace, orders);
   for (ExplainedHang& hang : explanation.hangs) {
-    hang.place = place_of(hang.hang, orders);
+    const auto waited = explanation.trace ? waited_in(hang.hang, *explanation.trace) : std::nullopt;
+    hang.place = place_of(hang.hang, orders, waited ? &*waited : nullptr);
     if (hang.place && explanation.trace) narrow(*hang.place, *explanation.trace);
   }
 }

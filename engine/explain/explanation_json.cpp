@@ -48,6 +48,7 @@ Json to_json(const OutOfOrder& found) {
           {"seq", found.other.seq},
           {"issued", found.issued ? to_json(*found.issued) : Json(nullptr)},
           {"ahead", found.ahead},
+          {"several", found.several},
           {"skipped", to_json(found.skipped)}};
 }
 

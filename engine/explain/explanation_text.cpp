@@ -83,9 +83,16 @@ std::string out_of_order_text(const OutOfOrder& found) {
     return line(fmt::format("  rank {}: {} is no collective of the planned step on this group", rank,
                             collective_text(found.other.own)));
   }
-  std::string text = line(fmt::format("  rank {} is out of order: it issued the {}, {} collective{} {}", rank,
-                                      to_text(*found.issued), std::abs(found.ahead),
-                                      std::abs(found.ahead) == 1 ? "" : "s", found.ahead > 0 ? "ahead" : "behind"));
+  const std::int64_t count = std::abs(found.ahead);
+  const std::string distance =
+      fmt::format("{} collective{} {}", count, count == 1 ? "" : "s", found.ahead > 0 ? "ahead" : "behind");
+  if (found.several) {
+    return line(fmt::format("  rank {} is out of order: {} at one of several places, which sizes do not tell apart{}",
+                            rank, distance,
+                            found.ahead > 0 ? "; it skipped one of these: " + of_which(found.skipped) : ""));
+  }
+  std::string text =
+      line(fmt::format("  rank {} is out of order: it issued the {}, {}", rank, to_text(*found.issued), distance));
   if (found.ahead > 0) {
     text += line(fmt::format("    it skipped {}{}",
                              std::ssize(found.skipped) > found.ahead

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <functional>
 
 namespace loom::explain {
 namespace {
@@ -78,7 +79,7 @@ std::vector<PlannedCollective> skipped_at(const CollectiveOrder& order, std::siz
 
 OutOfOrder out_of_order(const OtherCollective& other, std::int64_t seq, const CollectiveOrder& order,
                         std::int64_t offset) {
-  OutOfOrder found{.other = other, .issued = {}, .ahead = 0, .skipped = {}};
+  OutOfOrder found{.other = other, .issued = {}, .ahead = 0, .several = false, .skipped = {}};
   const std::size_t size = order.step.size(), place = place_at(seq, offset, size);
   for (std::size_t distance = 1; distance < size && !found.issued; ++distance) {
     const std::size_t ahead = (place + distance) % size, behind = (place + size - distance) % size;
@@ -94,20 +95,37 @@ OutOfOrder out_of_order(const OtherCollective& other, std::int64_t seq, const Co
   return found;
 }
 
-// With the offset that puts the rank's collective nearest to that of the others.
+// With the offsets that put the rank's collective nearest to that of the others.
 OutOfOrder nearest_out_of_order(const OtherCollective& other, std::int64_t seq, const HangPlace& place) {
-  OutOfOrder nearest{.other = other, .issued = {}, .ahead = 0, .skipped = {}};
+  OutOfOrder nearest{.other = other, .issued = {}, .ahead = 0, .several = false, .skipped = {}};
   for (const std::int64_t offset : place.offsets) {
     OutOfOrder found = out_of_order(other, seq, place.order, offset);
-    if (!found.issued) continue;
-    if (!nearest.issued || std::abs(found.ahead) < std::abs(nearest.ahead)) nearest = std::move(found);
+    if (!found.issued || (nearest.issued && std::abs(found.ahead) > std::abs(nearest.ahead))) continue;
+    if (!nearest.issued || std::abs(found.ahead) < std::abs(nearest.ahead)) {
+      nearest = std::move(found);
+    } else if (!same_place(*found.issued, *nearest.issued) || found.ahead != nearest.ahead) {
+      nearest.several = true;
+      for (const PlannedCollective& planned : found.skipped) add_once(nearest.skipped, planned);
+    }
   }
   return nearest;
 }
 
+// Keeps the offsets that put the collective in the phase and micro-batch; all, if none does.
+void keep_traced(std::vector<std::int64_t>& offsets, const CollectiveOrder& order, std::int64_t seq,
+                 const WaitedPlace& waited) {
+  const auto is_there = [&](std::int64_t offset) {
+    const PlannedCollective& planned = order.step[place_at(seq, offset, order.step.size())];
+    return planned.phase == waited.phase && planned.micro_batch == waited.micro_batch;
+  };
+  if (std::ranges::none_of(offsets, is_there)) return;
+  std::erase_if(offsets, std::not_fn(is_there));
+}
+
 }  // namespace
 
-std::optional<HangPlace> place_of(const Hang& hang, const std::vector<CollectiveOrder>& orders) {
+std::optional<HangPlace> place_of(const Hang& hang, const std::vector<CollectiveOrder>& orders,
+                                  const WaitedPlace* traced) {
   const Reported reported = reported_of(hang);
   HangPlace place;
   for (const CollectiveOrder& order : orders) {
@@ -122,6 +140,7 @@ std::optional<HangPlace> place_of(const Hang& hang, const std::vector<Collective
   place.reported = std::ssize(reported);
   const std::size_t size = place.order.step.size();
   const std::int64_t waited = hang.waited - hang.first_seq;
+  if (traced != nullptr) keep_traced(place.offsets, place.order, waited, *traced);
   for (const std::int64_t offset : place.offsets) {
     add_once(place.candidates, place.order.step[place_at(waited, offset, size)]);
   }

@@ -7,11 +7,16 @@
 // Step     (SeqNum - that of the first collective - offset) / collectives of a step. Collectives of the training loop
 //          beside the plan's shift it.
 // Skipped  a rank whose collective is the plan's next but d has skipped d. Where the collectives before it have the
-//          same sizes d places on, any of them may be the one. Of several offsets, the one with the smallest d counts.
+//          same sizes d places on, any of them may be the one. Of several offsets, those with the smallest d
+//          count; where they differ in the place, the candidates of all are listed.
+// Traced   where a trace of FSDP2 says in which phase and micro-batch the waiting ranks are, the offsets that agree with
+//          it.
 // Threads  any.
 #pragma once
 
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "engine/explain/hang.h"
 
@@ -22,6 +27,7 @@ struct OutOfOrder {
   OtherCollective other;
   std::optional<PlannedCollective> issued;  // what it is in the plan; none: no collective of this group
   std::int64_t ahead = 0;                   // collectives of the order; negative: behind
+  bool several = false;                     // sizes leave several places: `issued` is one of them
   std::vector<PlannedCollective> skipped;   // candidates, in the order of the step
 };
 
@@ -35,7 +41,15 @@ struct HangPlace {
   std::vector<OutOfOrder> out_of_order;
 };
 
-// None: no collective of these types and sizes in any order, or no sizes and types in the log.
-std::optional<HangPlace> place_of(const Hang& hang, const std::vector<CollectiveOrder>& orders);
+// Of the collective that is waited for.
+struct WaitedPlace {
+  std::string phase;  // "forward", "backward"
+  std::int64_t micro_batch = 0;
+};
+
+// `traced`: null without a trace. None: no collective of these types and sizes in any order, or no sizes and types in
+// the log.
+std::optional<HangPlace> place_of(const Hang& hang, const std::vector<CollectiveOrder>& orders,
+                                  const WaitedPlace* traced = nullptr);
 
 }  // namespace loom::explain

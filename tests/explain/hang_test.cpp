@@ -128,6 +128,37 @@ TEST(HangPlace, SaysWhatARankThatIsAheadSkipped) {
   EXPECT_THAT(subjects(place->out_of_order[0].skipped), ElementsAre("layers.0", "layers.1", "layers.2"));
 }
 
+// A step of two micro-batches.
+CollectiveOrder order_of_two() {
+  CollectiveOrder two = order();
+  for (PlannedCollective planned : order().step) {
+    planned.micro_batch = 1;
+    two.step.push_back(planned);
+  }
+  return two;
+}
+
+TEST(HangPlace, SaysThatARankMayBeOutOfOrderAtSeveralPlaces) {
+  const Hang hang = hang_of({timeout(0, 4, 10), timeout(1, 4, 10), timeout(2, 4, 101), timeout(3, 4, 10)});
+  const auto place = place_of(hang, {order_of_two()});
+  ASSERT_TRUE(place);
+  ASSERT_EQ(place->out_of_order.size(), 1u);
+  EXPECT_TRUE(place->out_of_order[0].several);
+  EXPECT_THAT(subjects(place->out_of_order[0].skipped),
+              ElementsAre("layers.0", "layers.1", "layers.2", "layers.0", "layers.1", "layers.2"));
+  EXPECT_FALSE(place_of(hang, {order()})->out_of_order[0].several);
+}
+
+TEST(HangPlace, KeepsThePlacesInThePhaseOfATrace) {
+  const Hang hang = hang_of({timeout(0, 5, 101)});
+  EXPECT_EQ(place_of(hang, {order_of_two()})->candidates.size(), 2u);
+  const WaitedPlace second{"forward", 1}, nowhere{"backward", 1};
+  const auto place = place_of(hang, {order_of_two()}, &second);
+  ASSERT_EQ(place->candidates.size(), 1u);
+  EXPECT_EQ(place->candidates[0].micro_batch, 1);
+  EXPECT_EQ(place_of(hang, {order_of_two()}, &nowhere)->candidates.size(), 2u);
+}
+
 TEST(HangPlace, IsNoneForCollectivesOfAnotherJob) {
   EXPECT_FALSE(place_of(hang_of({timeout(0, 4, 17)}), {order()}));
   EXPECT_FALSE(place_of(hang_of({state(0, 4, 5, 3)}), {order()}));
