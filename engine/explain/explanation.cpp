@@ -90,8 +90,8 @@ void place_trace(ExplainedTrace& trace, const std::vector<CollectiveOrder>& orde
   }
 }
 
-// Where the trace leaves a rank that waits for the collective. The ranks of gloo's texts are those of the world if there
-// is one process group, as in runs that shard over all ranks.
+// Where the trace leaves a rank that waits for the collective. The ranks of gloo's texts are those of the world if
+// there is one process group, as in runs that shard over all ranks.
 std::optional<WaitedPlace> waited_in(const Hang& hang, const ExplainedTrace& trace) {
   if (hang.first_seq != 0 || trace.is_cut) return std::nullopt;
   for (const RankState& rank : hang.ranks) {
@@ -105,7 +105,7 @@ std::optional<WaitedPlace> waited_in(const Hang& hang, const ExplainedTrace& tra
   return std::nullopt;
 }
 
-// Sizes leave several candidates for what a rank skipped; the trace names it.
+// Sizes leave several candidates for what a rank skipped; the trace names it, and what does not agree is dropped.
 void narrow(HangPlace& place, const ExplainedTrace& trace) {
   for (OutOfOrder& found : place.out_of_order) {
     for (const TraceFault& fault : trace.finding.faults) {
@@ -113,7 +113,8 @@ void narrow(HangPlace& place, const ExplainedTrace& trace) {
       const auto is_it = [&](const PlannedCollective& one) {
         return one.subject == fault.group && one.phase == fault.phase;
       };
-      if (std::ranges::none_of(found.skipped, is_it)) continue;
+      // Without it among the candidates, collectives of the training loop have shifted the places.
+      if (std::ranges::none_of(found.skipped, is_it)) found.several = true;
       std::erase_if(found.skipped, std::not_fn(is_it));
     }
   }

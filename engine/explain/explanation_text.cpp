@@ -87,9 +87,9 @@ std::string out_of_order_text(const OutOfOrder& found) {
   const std::string distance =
       fmt::format("{} collective{} {}", count, count == 1 ? "" : "s", found.ahead > 0 ? "ahead" : "behind");
   if (found.several) {
-    return line(fmt::format("  rank {} is out of order: {} at one of several places, which sizes do not tell apart{}",
-                            rank, distance,
-                            found.ahead > 0 ? "; it skipped one of these: " + of_which(found.skipped) : ""));
+    return line(fmt::format(
+        "  rank {} is out of order: {} at one of several places, which sizes do not tell apart{}", rank, distance,
+        found.ahead > 0 && !found.skipped.empty() ? "; it skipped one of these: " + of_which(found.skipped) : ""));
   }
   std::string text =
       line(fmt::format("  rank {} is out of order: it issued the {}, {}", rank, to_text(*found.issued), distance));

@@ -9,8 +9,8 @@
 // Skipped  a rank whose collective is the plan's next but d has skipped d. Where the collectives before it have the
 //          same sizes d places on, any of them may be the one. Of several offsets, those with the smallest d
 //          count; where they differ in the place, the candidates of all are listed.
-// Traced   where a trace of FSDP2 says in which phase and micro-batch the waiting ranks are, the offsets that agree with
-//          it.
+// Traced   where a trace of FSDP2 says in which phase and micro-batch the waiting ranks are: the offsets that agree
+//          with it.
 // Threads  any.
 #pragma once
 

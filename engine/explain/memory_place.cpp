@@ -63,8 +63,8 @@ PlacedAllocation placed_at(const AllocationPoint& point, const JobAllocations& a
 }
 
 // Keeps those that fit; all, if none does.
-template <class Fits>
-bool keep_fitting(std::vector<PlacedAllocation>& places, Fits fits) {
+template <class Place, class Fits>
+bool keep_fitting(std::vector<Place>& places, Fits fits) {
   const bool any = std::ranges::any_of(places, fits);
   if (any) std::erase_if(places, std::not_fn(fits));
   return any;
@@ -76,13 +76,15 @@ bool follow_trace(std::vector<PlacedAllocation>& places, const TracedEnd& end) {
   const auto in_phase = [&](const PlacedAllocation& placed) { return placed.place.phase == phase_at(end.rank); };
   if (!keep_fitting(places, is_there) && !keep_fitting(places, in_phase)) return false;
   if (!end.at) return true;
-  keep_fitting(places, [&](const PlacedAllocation& placed) { return (placed.step == 1) == (end.at->step == 1); });
   keep_fitting(places, [&](const PlacedAllocation& placed) { return placed.place.micro_batch == end.at->micro_batch; });
   return true;
 }
 
 void add_places(MemoryPlace& found, const JobAllocations& allocations, const OutOfMemory& text, const TracedEnd* end) {
   std::vector<AllocationPoint> points = nearest(allocations, text, found.size_matches);
+  if (end != nullptr && end->at) {
+    keep_fitting(points, [&](const AllocationPoint& point) { return (point.step == 1) == (end->at->step == 1); });
+  }
   points.resize(std::min(points.size(), kMostDescribed));
   std::vector<PlacedAllocation> places;
   for (const AllocationPoint& point : points) {

@@ -136,6 +136,18 @@ std::string subject_before(const Recording& recording, std::int64_t entries, std
   return {};
 }
 
+// The deepest group at or above a module, shown; empty: none was gathered.
+std::string group_of(const std::string& module, const Recording& recording) {
+  const std::string* found = nullptr;
+  for (const Mark& mark : recording.marks) {
+    if (mark.kind != sharding::kGatheredMark) continue;
+    const std::string& path = recording.text(mark.subject);
+    const bool is_above = path.empty() || module == path || module.starts_with(path + ".");
+    if (is_above && (found == nullptr || path.size() > found->size())) found = &path;
+  }
+  return found == nullptr ? "" : shown_path(*found);
+}
+
 bool is_of_backward(std::string_view op) {
   return op.find("grad") != std::string_view::npos || op.find("backward") != std::string_view::npos ||
          op.ends_with("_dx") || op.ends_with("_dw");
@@ -245,8 +257,11 @@ AllocationPlace JobAllocations::place_of(const AllocationPoint& point) const {
     return subject_before(recording, entries, {sharding::kReduceScatterMark, sharding::kReduceScatterAllReduceMark});
   };
   const bool in_step = place.phase != "optimizer";
-  place.group = in_step ? subject_before(recording, entries, {sharding::kGatheredMark}) : "";
   if (in_step && work != nullptr) place.module = innermost_module(recording.text(work->site));
+  if (in_step) {
+    place.group = place.module.empty() ? subject_before(recording, entries, {sharding::kGatheredMark})
+                                       : group_of(place.module, recording);
+  }
   switch (point.category) {
     case MemCategory::kGatherBuffer:
       place.what = "buffer of an all-gather";
