@@ -14,7 +14,8 @@ import re
 
 import torch
 
-QWEN_VL = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
+QWEN_VL = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe")
+TILES = {"internvl": 151667, "mistral3": 10}  # pixel_values [pictures, channels, height, width]; the id of a picture
 
 
 class RecordError(Exception):
@@ -64,6 +65,8 @@ class HuggingFaceModel:
     def family(self):
         if self.config.get("model_type") in QWEN_VL and "vision_config" in self.config:
             return "qwen_vl"
+        if self.config.get("model_type") in TILES and "vision_config" in self.config:
+            return "tiles"
         name = self.model_class().main_input_name
         if name == "input_ids" and "vision_config" not in self.config:
             return "text"
@@ -102,7 +105,7 @@ class HuggingFaceModel:
                 "use a model type of the installed transformers, or --python",
             ) from None
         made = self.model_class()
-        if made._can_set_experts_implementation():
+        if getattr(made, "_can_set_experts_implementation", lambda: False)():
             config._experts_implementation = self.experts or "grouped_mm"
         elif self.experts:
             raise error("--experts", f"{self.class_name} has no choice of them", "leave it out")
@@ -117,6 +120,8 @@ class HuggingFaceModel:
         found = {"input_ids": ids, "labels": torch.zeros_like(ids)}
         if kind == "qwen_vl":
             found = self._qwen_vl_inputs(point, found["labels"])
+        if kind == "tiles":
+            found.update(point["control"], pixel_values=self._pixels(point["B"]))
         if "use_cache" in inspect.signature(self.model_class().forward).parameters or hasattr(
             self.built_config, "use_cache"
         ):
@@ -144,12 +149,51 @@ class HuggingFaceModel:
             "labels": labels,
         }
 
+    # ---- pictures of one size, one a sequence (InternVL, Mistral 3)
+
+    def _picture(self):
+        """Height and width of a picture."""
+        return self.images[0] if self.images else pair(self._vision("image_size", 448))
+
+    def _pixels(self, batch):
+        channels = getattr(self.built_config.vision_config, "num_channels", 3)
+        return torch.zeros((batch, channels, *self._picture()), dtype=self.dtype)
+
+    def _tile_tokens(self):
+        """Tokens of a picture: patches of a side, over those that become one token."""
+        patch = pair(self._vision("patch_size", 14))
+        if self.config["model_type"] == "internvl":
+            merged = round(1 / self.config.get("downsample_ratio", 0.5))
+        else:
+            merged = self.config.get("spatial_merge_size", 2)
+        sides = [(side, merged * unit) for side, unit in zip(self._picture(), patch)]
+        for side, unit in sides:
+            if side % unit:
+                raise error(
+                    "--image",
+                    f"{' x '.join(map(str, self._picture()))} is no multiple of {unit}",
+                    "give sides that are: a patch's side times the merged patches",
+                )
+        return math.prod(side // unit for side, unit in sides)
+
+    def _tile_control(self, point):
+        found = {"input_ids": self._ids_with_picture(point, self._tile_tokens(), self._picture_id())}
+        if "image_sizes" in inspect.signature(self.model_class().forward).parameters and (
+            self.config["model_type"] == "mistral3"
+        ):
+            found["image_sizes"] = torch.tensor([self._picture()] * point["B"])
+        return found
+
+    def _picture_id(self):
+        model_type = self.config["model_type"]
+        return self.config.get("image_token_id", self.config.get("image_token_index", TILES[model_type]))
+
     # ---- pictures of Qwen-VL
 
     def patches(self):
         """The numbers of patches of a picture, by --image: one symbol P."""
         family = self.family()
-        if self.images and family == "text" or len(self.images) > 1 and family == "image":
+        if self.images and family == "text" or len(self.images) > 1 and family in ("image", "tiles"):
             raise error(
                 "--image",
                 f"{self.class_name} takes " + ("no pictures" if family == "text" else "one size"),
@@ -165,6 +209,8 @@ class HuggingFaceModel:
 
     def least(self):
         """A sequence holds its picture."""
+        if self.family() == "tiles":
+            return {"S": self._tile_tokens()}
         return {"S": max(self._tokens(patches) for patches in self.patches())} if self.patches() else {}
 
     def _tokens(self, patches):
@@ -174,7 +220,7 @@ class HuggingFaceModel:
         return self.config["vision_config"].get(key, default)
 
     def _grid(self, image):
-        patch = self._vision("patch_size", 16 if self.config["model_type"] == "qwen3_vl" else 14)
+        patch = self._vision("patch_size", 16 if self.config["model_type"].startswith("qwen3") else 14)
         merged = patch * self._vision("spatial_merge_size", 2)
         if any(side % merged for side in image):
             raise error(
@@ -185,11 +231,17 @@ class HuggingFaceModel:
         return image[0] // patch, image[1] // patch
 
     def control(self, point):
-        """Real ids, among which the model looks for pictures, and grids, whose values it reads."""
+        """Real ids, among which the model looks for pictures, and grids or sizes, whose values it reads."""
+        if self.family() == "tiles":
+            return self._tile_control(point)
         if self.family() != "qwen_vl":
             return {}
         image = self.images[self.patches().index(point["P"])]
-        tokens = self._tokens(point["P"])
+        ids = self._ids_with_picture(point, self._tokens(point["P"]), self.config["image_token_id"])
+        grid = torch.tensor([[1, *self._grid(image)]] * point["B"])
+        return {"input_ids": ids, "image_grid_thw": grid}
+
+    def _ids_with_picture(self, point, tokens, picture_id):
         if tokens > point["S"]:
             raise error(
                 "--sequence",
@@ -197,9 +249,8 @@ class HuggingFaceModel:
                 "give longer sequences or a smaller --image",
             )
         ids = torch.zeros((point["B"], point["S"]), dtype=torch.int64)
-        ids[:, :tokens] = self.config["image_token_id"]
-        grid = torch.tensor([[1, *self._grid(image)]] * point["B"])
-        return {"input_ids": ids, "image_grid_thw": grid}
+        ids[:, :tokens] = picture_id
+        return ids
 
 
 def pair(size):

@@ -15,9 +15,10 @@ const std::filesystem::path kGraphs = kSource / "tests/reference/graphs";
 
 struct Case {
   std::string name;
-  std::string layers;
+  std::vector<std::string> layers;  // lists of modules, each a group
   std::string yaml = {};
   bool has_same_kernels = true;  // false: dropout of scores is composed here, and inside of PyTorch's attention
+  std::vector<std::int64_t> image_size = {};  // of one picture a sequence; empty: text
 
   friend void PrintTo(const Case& one, std::ostream* out) { *out << one.name << ": " << one.yaml; }
 };
@@ -28,8 +29,9 @@ class GraphPlan : public ::testing::TestWithParam<Case> {
     train::TrainSections a = arguments();
     a.model.model_config.reset();
     a.data.data_path.clear();
-    const std::string yaml = "sharding_size: auto\nparam_dtype: bf16\nreduce_dtype: fp32\nsub_modules_to_wrap: [\"" +
-                             GetParam().layers + ".{*}\"]\n" + GetParam().yaml;
+    const std::string yaml = fmt::format(
+        "sharding_size: auto\nparam_dtype: bf16\nreduce_dtype: fp32\nsub_modules_to_wrap: [\"{}.{{*}}\"]\n{}",
+        fmt::join(GetParam().layers, ".{*}\", \""), GetParam().yaml);
     test::write_file(folder_ / "fsdp2.yaml", yaml);
     a.parallel.fsdp2_config_path = folder_ / "fsdp2.yaml";
     a.data.seq_length = 128;
@@ -44,6 +46,7 @@ class GraphPlan : public ::testing::TestWithParam<Case> {
   train::TrainSections built() const {
     train::TrainSections a = job();
     a.model.model_config = kGraphs / GetParam().name / "config.json";
+    a.data.image_size = GetParam().image_size;
     return a;
   }
   static StepEstimate plan(const train::TrainSections& a) { return estimate_step(a, cli::hub_callbacks(a), profile()); }
@@ -83,15 +86,21 @@ TEST_P(GraphPlan, IsTheSameTwice) {
   EXPECT_EQ(one.memory.peak_reserved_bytes, other.memory.peak_reserved_bytes);
 }
 
+const std::vector<std::string> kInternVL = {"model.vision_tower.encoder.layer", "model.language_model.layers"};
+constexpr const char* kInternVLRecompute =
+    "recompute_modules: [\"model.vision_tower.encoder.layer.{*}\", \"model.language_model.layers.{*}\"]\n";
+
 INSTANTIATE_TEST_SUITE_P(
     Models, GraphPlan,
-    ::testing::Values(Case{"tiny_qwen3", "model.layers"},
-                      Case{"tiny_qwen3", "model.layers", "recompute_modules: [\"model.layers.{*}\"]\n"},
-                      Case{"tiny_gpt2", "transformer.h", "", false}, Case{"tiny_llama", "model.layers"}),
+    ::testing::Values(Case{"tiny_qwen3", {"model.layers"}},
+                      Case{"tiny_qwen3", {"model.layers"}, "recompute_modules: [\"model.layers.{*}\"]\n"},
+                      Case{"tiny_gpt2", {"transformer.h"}, "", false}, Case{"tiny_llama", {"model.layers"}},
+                      Case{"tiny_internvl", kInternVL, "", true, {64}},
+                      Case{"tiny_internvl", kInternVL, kInternVLRecompute, true, {64}}),
     [](const auto& info) { return fmt::format("{}_{}", info.param.name, info.index); });
 
 class GraphJob : public GraphPlan {};
-INSTANTIATE_TEST_SUITE_P(Models, GraphJob, ::testing::Values(Case{"tiny_qwen3", "model.layers"}));
+INSTANTIATE_TEST_SUITE_P(Models, GraphJob, ::testing::Values(Case{"tiny_qwen3", {"model.layers"}}));
 
 TEST_P(GraphJob, SizesOfTheJobScaleTheRecording) {
   train::TrainSections a = recorded();
