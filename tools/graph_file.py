@@ -133,6 +133,7 @@ def program(recordings, points, fit):
         "inputs_meta": inputs_meta,
         "parameters": parameters,
         "tied": first.tied,
+        "aliases": first.aliases,
         "buffers": buffers,
         "ops": tables.ops,
         "storages": storages,

@@ -30,12 +30,16 @@ def dtype_name(dtype):
 
 
 class Kept:
-    """What autograd keeps in place of a saved tensor. When its node lets it go, the recording gets a drop."""
+    """What autograd keeps in place of a saved tensor. When its node lets it go, the recording gets a drop.
+
+    A real tensor leaves a copy of its values: backward may ask which rows a mask chooses.
+    """
 
     def __init__(self, recorder, number, tensor, storage):
         self.recorder = recorder
         self.number = number
         self.storage = storage
+        self.values = None if isinstance(tensor, FakeTensor) else copied(tensor)
         self.layout = (tensor.dtype, tuple(tensor.shape), tuple(tensor.stride()), tensor.storage_offset())
 
     def __del__(self):
@@ -77,6 +81,7 @@ class Recorder(TorchDispatchMode):
         named = list(model.named_modules())
         self.modules = [[name, type(module).__name__] for name, module in named]
         self.module_ids = {id(module): index for index, (_, module) in enumerate(named)}
+        self.aliases = aliases_of(model, {id(module): name for name, module in named})
         self.parameters, self.tied, self.owners = [], {}, {}
         first = {}
         for index, (path, module) in enumerate(named):
@@ -213,6 +218,10 @@ class Recorder(TorchDispatchMode):
             lasting = self.lasting.get(kept.storage)
             if lasting is not None:
                 return torch.as_strided(lasting.view(dtype), shape, strides, offset)
+            if kept.values is not None:
+                fresh = copied(kept.values)
+                self._hold(fresh.untyped_storage(), kept.storage)
+                return fresh
             with self.fake_mode:
                 elements = -(-self.storages[kept.storage][0] // dtype.itemsize)
                 fresh = torch.empty(elements, dtype=dtype)
@@ -269,6 +278,8 @@ class Recorder(TorchDispatchMode):
         if not fake and (leaves or small_integer_factory(function, arguments, named)):
             with unset_fake_temporarily():
                 return function(*arguments, **named)
+        if function in INDEXED:
+            arguments = (arguments[0], rows_of_masks(arguments[1]), *arguments[2:])
         return function(*arguments, **named)
 
     # ---- one step
@@ -327,6 +338,48 @@ class Recorder(TorchDispatchMode):
 
     def _node_hook(self, sequence, name):
         return lambda grad_inputs, grad_outputs: self.event("node", sequence, name)
+
+
+# Their second argument is a list of indices.
+INDEXED = (
+    torch.ops.aten.index.Tensor,
+    torch.ops.aten.index_put.default,
+    torch.ops.aten.index_put_.default,
+    torch.ops.aten._index_put_impl_.default,
+)
+
+
+def copied(tensor):
+    """A copy of a real tensor, none of which the recording sees."""
+    with unset_fake_temporarily(), torch._C._DisableTorchDispatch():
+        return tensor.detach().clone()
+
+
+def rows_of_masks(indices):
+    """Indices in place of the real masks among them, since fake tensors do not know how many rows a mask chooses."""
+    found = []
+    for index in indices:
+        if index is None or isinstance(index, FakeTensor) or index.dtype not in (torch.bool, torch.uint8):
+            found.append(index)
+            continue
+        with unset_fake_temporarily():
+            found.extend(index.nonzero().unbind(1))
+    return found
+
+
+def aliases_of(model, names):
+    """Properties of the model's class that are its modules: other paths, which files of patterns may use."""
+    found = {}
+    for name, attribute in sorted(vars(type(model)).items()):
+        if not isinstance(attribute, property):
+            continue
+        try:
+            path = names.get(id(getattr(model, name)))
+        except Exception:
+            continue  # a property that this model does not have
+        if path and path != name:
+            found[name] = path
+    return found
 
 
 def small_integer_factory(function, arguments, named):

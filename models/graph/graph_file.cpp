@@ -39,7 +39,7 @@ struct GraphPlace {
 };
 
 DType dtype_named(const std::string& name, const GraphPlace& where) {
-  constexpr std::array<std::pair<std::string_view, DType>, 14> kNames{{{"float32", DType::kF32},
+  constexpr std::array<std::pair<std::string_view, DType>, 15> kNames{{{"float32", DType::kF32},
                                                                        {"bfloat16", DType::kBF16},
                                                                        {"float16", DType::kF16},
                                                                        {"float64", DType::kF64},
@@ -52,7 +52,9 @@ DType dtype_named(const std::string& name, const GraphPlace& where) {
                                                                        {"float8_e4m3fn", DType::kU8},
                                                                        {"float8_e5m2", DType::kU8},
                                                                        {"uint16", DType::kI16},
-                                                                       {"uint32", DType::kI32}}};
+                                                                       {"uint32", DType::kI32},
+                                                                       // 8 bytes, which FSDP does not cast
+                                                                       {"complex64", DType::kI64}}};
   const auto found = std::ranges::find(kNames, std::string_view(name), &std::pair<std::string_view, DType>::first);
   if (found == kNames.end()) where.refuse("unknown dtype '{}'", shown_text(name));
   return found->second;
@@ -287,6 +289,10 @@ class GraphReader {
     const json ties = root_.value("tied", json::object());
     for (const auto& [name, of] : ties.items()) {
       graph_.ties.push_back({name, of.get<std::string>()});
+    }
+    const json aliases = root_.value("aliases", json::object());
+    for (const auto& [alias, path] : aliases.items()) {
+      graph_.aliases.push_back({alias, path.get<std::string>()});
     }
     const json buffers = root_.value("buffers", json::array());
     for (std::size_t i = 0; i < buffers.size(); ++i) {

@@ -59,6 +59,12 @@ struct GraphTie {
   std::string of;
 };
 
+// Another path of a module, as a property of the model's class gives it.
+struct GraphAlias {
+  std::string alias;
+  std::string path;
+};
+
 struct GraphBuffer {
   std::string name;
   int tensor = 0;
@@ -113,6 +119,7 @@ struct ModelGraph {
   std::vector<GraphModule> modules;
   std::vector<GraphParameter> parameters;
   std::vector<GraphTie> ties;
+  std::vector<GraphAlias> aliases;
   std::vector<GraphBuffer> buffers;
   std::vector<GraphInput> inputs;
   std::vector<GraphStorage> storages;

@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "engine/core/error.h"
+#include "engine/nn/path_aliases.h"
 #include "models/graph/graph_replay.h"
 #include "models/lora/lora_linear.h"
 
@@ -171,6 +172,7 @@ class GraphTreeBuilder {
     replay_->set_modules(std::move(order));
     add_parameters();
     add_buffers();
+    declare_aliases(*root);
     return root;
   }
 
@@ -214,6 +216,17 @@ class GraphTreeBuilder {
       std::vector<nn::Buffer>& own = at(path.parent, buffer.name).own_buffers();
       replay_->set_buffer(buffer.tensor, *std::ranges::find(own, path.name, &nn::Buffer::name));
     }
+  }
+
+  void declare_aliases(nn::Module& root) {
+    std::vector<nn::PathAlias> table;
+    for (const auto& [alias, path] : graph_.aliases) {
+      if (alias.empty()) config_error("{}: the alias of '{}' is empty", graph_.file, path);
+      if (path.empty() || !modules_.contains(path))
+        config_error("{}: '{}' is an alias of '{}', which is no module", graph_.file, alias, path);
+      table.push_back({alias, path});
+    }
+    nn::declare_path_aliases(root, std::move(table));
   }
 
   const std::shared_ptr<Replay> replay_;

@@ -3,6 +3,10 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/core/error.h"
+#include "engine/core/rank_context.h"
+#include "engine/nn/make_rank.h"
+#include "engine/nn/path_aliases.h"
+#include "models/graph/graph_model.h"
 #include "models/graph/graph_program.h"
 #include "tests/support/files.h"
 
@@ -62,6 +66,23 @@ TEST_F(RecordingFile, FormsGiveTheSizesOfAJob) {
   const auto symbols = GraphFile(folder_ / "graph.json").symbols();
   EXPECT_EQ(symbols.at("B").recorded, 2);
   EXPECT_EQ(symbols.at("S").recorded, 8);
+}
+
+TEST_F(RecordingFile, ComplexNumbersHaveEightBytes) {
+  EXPECT_EQ(GraphFile(write(changed("/tensors/2/1", "complex64").dump())).at().tensors[2].nbytes(), 16);
+}
+
+TEST_F(RecordingFile, PropertiesOfTheClassAreOtherPaths) {
+  const auto built = [&](const json& aliases) {
+    RankContext context(0, 1);
+    const RankScope scope(context);
+    nn::make_rank(context, {});
+    return make_graph_model(std::make_shared<const GraphProgram>(
+        make_graph_program(GraphFile(write(changed("/aliases", aliases).dump())).at())));
+  };
+  EXPECT_EQ(nn::resolve_path(*built({{"head", "linear"}}), "head"), "linear");
+  EXPECT_THROW(built({{"head", "absent"}}), ConfigError);
+  EXPECT_THROW(built({{"", "linear"}}), ConfigError);
 }
 
 TEST_F(RecordingFile, SizesThatTheFileDoesNotHoldAreRefused) {
