@@ -3,6 +3,7 @@
 #include "engine/core/error.h"
 #include "engine/core/rank_context.h"
 #include "engine/nn/make_rank.h"
+#include "engine/nn/path_aliases.h"
 #include "models/graph/graph_model.h"
 #include "models/hub/model_hub.h"
 
@@ -17,7 +18,9 @@ ModelTree tree_of(nn::Module& model) {
     for (const Tensor& parameter : module->parameters()) found.parameters += parameter.numel();
     modules.push_back(std::move(found));
   }
-  return {std::move(modules), model.named_slots().size() != model.named_parameters().size()};
+  std::vector<std::string> aliases;
+  for (const nn::PathAlias& entry : nn::path_aliases(model)) aliases.push_back(entry.alias);
+  return {std::move(modules), model.named_slots().size() != model.named_parameters().size(), std::move(aliases)};
 }
 
 std::optional<ModelTree> load(const std::filesystem::path& configuration) {

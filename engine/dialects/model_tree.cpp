@@ -22,8 +22,8 @@ bool is_index(std::string_view name) { return parse_number<int>(name).has_value(
 
 }  // namespace
 
-ModelTree::ModelTree(std::vector<TreeModule> modules, bool ties_output)
-    : modules_(std::move(modules)), ties_output_(ties_output) {}
+ModelTree::ModelTree(std::vector<TreeModule> modules, bool ties_output, std::vector<std::string> aliases)
+    : modules_(std::move(modules)), aliases_(std::move(aliases)), ties_output_(ties_output) {}
 
 std::filesystem::path model_file(const std::string& given) {
   std::error_code none;
@@ -66,7 +66,11 @@ std::string ModelTree::layer_class() const {
 }
 
 std::string ModelTree::embedding() const {
-  const auto found = std::ranges::find(modules_, "Embedding", &TreeModule::class_name);
+  const auto is_of_tokens = [](const TreeModule& module) {
+    return module.class_name == "Embedding" && last_of(module.path) == "embed_tokens";
+  };
+  auto found = std::ranges::find_if(modules_, is_of_tokens);  // a vision tower before it may embed positions
+  if (found == modules_.end()) found = std::ranges::find(modules_, "Embedding", &TreeModule::class_name);
   return found == modules_.end() ? std::string{} : found->path;
 }
 

@@ -21,9 +21,11 @@ struct TreeModule {
 class ModelTree {
  public:
   // `modules`: in pre-order.
-  ModelTree(std::vector<TreeModule> modules, bool ties_output);
+  // `aliases`: other names of paths, which the model declares.
+  ModelTree(std::vector<TreeModule> modules, bool ties_output, std::vector<std::string> aliases = {});
 
   const std::vector<TreeModule>& modules() const { return modules_; }  // pre-order
+  const std::vector<std::string>& aliases() const { return aliases_; }
   bool ties_output() const { return ties_output_; }  // the output layer holds the embedding's parameter
   std::vector<std::string> classes() const;          // each once, sorted
   std::vector<std::string> paths_of_class(std::string_view name) const;
@@ -36,6 +38,7 @@ class ModelTree {
 
  private:
   std::vector<TreeModule> modules_;
+  std::vector<std::string> aliases_;
   bool ties_output_ = false;
 };
 

@@ -274,7 +274,8 @@ const Row kRows[] = {
     derived("training.val_interval", "0", "--eval-interval, --eval-iters").written([](const Resolved& r) -> Said {
       return r.job.schedule.eval_iters == 0 ? "0" : value_of(r, "--eval-interval");
     }),
-    refused("training.val_micro_batch_size", "null", "evaluation has the micro-batches of training; remove it"),
+    unused("training.val_micro_batch_size")
+        .note("except with val_interval, where a value other than micro_batch_size is refused"),
     derived("training.init_model_with_meta_device", "false", "--model-config").written([](const Resolved& r) -> Said {
       return switch_text(r.job.model.model_config.has_value());
     }),
@@ -436,7 +437,11 @@ void derive_schedule(Reading& r) {
   if (r.number("training.lr_start") != 0) r.set_flag_from("--lr-warmup-init", "training.lr_start");
   const std::int64_t interval = r.whole("training.val_interval");
   if (interval > 0) {
+    constexpr std::string_view kRows = "training.val_micro_batch_size";
     r.set_flag_from("--eval-interval", "training.val_interval");
+    if (r.is_given(kRows) && r.text(kRows) != r.text("training.micro_batch_size")) {
+      r.refuse(kRows, "evaluation has the micro-batches of training; remove it");
+    }
   } else {
     r.set_flag("--eval-iters", {"0"}, "training.val_interval");
   }
@@ -614,7 +619,8 @@ void derive_model(Reading& r) {
     if (r.is_given(key)) r.list(key);
   }
   constexpr std::string_view kKeep = "model.skip_flash_attn_recompute";
-  if (is_built && r.flag(kKeep) && r.flag("features.recompute")) {
+  const bool is_recorded = r.context().flag("--model-graph").has_value();
+  if ((is_built || is_recorded) && r.flag(kKeep) && r.flag("features.recompute")) {
     r.set_key("recompute_keep", "attention", kKeep);
   } else if (r.is_given(kKeep)) {
     r.list(kKeep);

@@ -104,6 +104,27 @@ void add_selected(Reading& reading, std::string_view key, const std::string& pat
   }
 }
 
+bool selects(const ModelTree& model, std::string_view pattern) {
+  const auto begins = [&](const std::string& alias) { return pattern.starts_with(alias); };
+  return std::ranges::any_of(model.aliases(), begins) ||
+         std::ranges::any_of(model.modules(), [&](const TreeModule& module) { return matches(pattern, module.path); });
+}
+
+// The tools skip an entry that selects nothing beside others. A recorded class may lack a module that their own has
+// (`mtp`), so its plan leaves the entry out and says so.
+void leave_out_absent(Reading& reading, std::string_view key, job::Texts& entries) {
+  const ModelTree* model = reading.context().flag("--model-graph") ? reading.model() : nullptr;
+  if (model == nullptr) return;
+  const auto is_absent = [&](const std::string& entry) { return !selects(*model, entry); };
+  if (std::ranges::all_of(entries, is_absent)) return;
+  for (const std::string& entry : entries) {
+    if (!is_absent(entry)) continue;
+    reading.note(
+        fmt::format("{}: '{}' selects nothing in the recorded model; left out, as there", key, shown_text(entry)));
+  }
+  std::erase_if(entries, is_absent);
+}
+
 }  // namespace
 
 job::Texts read_patterns(Reading& reading, std::string_view key) {
@@ -118,6 +139,7 @@ job::Texts read_patterns(Reading& reading, std::string_view key) {
       add_selected(reading, key, pattern, entries);
     }
   }
+  leave_out_absent(reading, key, entries);
   return entries;
 }
 

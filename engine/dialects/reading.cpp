@@ -438,6 +438,9 @@ std::optional<std::string> Reading::word_of(std::string_view flag) const {
 }
 
 const ModelTree* Reading::model() {
+  if (const auto graph = context_.flag("--model-graph"); !model_ && graph && context_.models.load_graph) {
+    model_.emplace(context_.models.load_graph(*graph));
+  }
   if (!model_) {
     auto path = word_of("--init-from-hf-path");
     if (!path) path = word_of("--model-config");

@@ -68,7 +68,7 @@ class Reading {
   // A flag of the command line, else the word that the file set for it.
   std::optional<std::string> word_of(std::string_view flag) const;
   Translation& to() { return to_; }
-  // The model of --model-config or --init-from-hf-path; null where none is known or it cannot be built.
+  // The model of --model-graph, --model-config or --init-from-hf-path; null where none is known or it cannot be built.
   const ModelTree* model();
 
  private:

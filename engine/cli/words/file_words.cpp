@@ -47,8 +47,8 @@ void add_ranks(const dialects::Translation& file, const dialects::Context& conte
 }
 
 // A class that is not built, and what the file's own tool would miss.
-void refuse_untrainable(const dialects::Translation& file, Program program) {
-  if (!file.model_is_built) {
+void refuse_untrainable(const dialects::Translation& file, const Words& given, Program program) {
+  if (!file.model_is_built && !value_in(given, "--model-graph")) {
     config_error("{}: the model is {}, which is not built; shardloom config {} shows what the file says",
                  escaped(file.file), shown_text(file.model_class), escaped(file.file));
   }
@@ -60,7 +60,7 @@ void refuse_untrainable(const dialects::Translation& file, Program program) {
 FileWords with_translation(dialects::Translation file, const Words& given, Program program,
                            const dialects::Context& context, const launch::Start& start) {
   dialects::raise_refused(file);
-  refuse_untrainable(file, program);
+  refuse_untrainable(file, given, program);
   FileWords result{flags_of(file, given, program)};
   add_ranks(file, context, program, given, start, result.words);
   if (file.config) result.words.emplace_back("--use-torch-fsdp2");
