@@ -14,6 +14,8 @@ import re
 
 import torch
 
+import graph_nodes
+
 QWEN_VL = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe")
 TILES = {"internvl": 151667, "mistral3": 10}  # pixel_values [pictures, channels, height, width]; the id of a picture
 
@@ -56,6 +58,7 @@ class HuggingFaceModel:
             )
         self.class_name = arguments.class_name or first_architecture(self.config, self.where)
         self.experts = arguments.experts
+        self.attention_is_node = arguments.attention == "node"
         self.images = arguments.image
 
     @property
@@ -110,6 +113,8 @@ class HuggingFaceModel:
         elif self.experts:
             raise error("--experts", f"{self.class_name} has no choice of them", "leave it out")
         self.built_config = config
+        if self.attention_is_node:
+            graph_nodes.replace_gated_delta(made)
         return made(config)
 
     def inputs(self, point):
@@ -123,7 +128,7 @@ class HuggingFaceModel:
         if kind == "tiles":
             found.update(point["control"], pixel_values=self._pixels(point["B"]))
         if "use_cache" in inspect.signature(self.model_class().forward).parameters or hasattr(
-            self.built_config, "use_cache"
+            self.built_config.get_text_config(), "use_cache"
         ):
             found["use_cache"] = False
         return found

@@ -6,8 +6,13 @@ that save more. DeviceKernels puts a node in their place that saves what the dev
   rec.sdpa       query, key, value, output, fp32 log-sum-exp [..., heads, rows], and the mask if there is one. The
                  output lies in memory as the query does.
   rec.rms_norm   input, weight, fp32 reciprocal root per row.
+  rec.gated_delta  query, key, value, decay, beta, fp32 reciprocal lengths of queries and keys, fp32 sums of the decay,
+                 and [chunk, chunk] per head and chunk of 64 rows. transformers' own steps write into slices, chunk by
+                 chunk, and keep the state of each.
   native_dropout the bool mask; on a CPU dropout would be three operators and a mask of the input's dtype.
 """
+
+import sys
 
 import torch
 from torch.nn import functional
@@ -28,6 +33,14 @@ library.define(
 library.define("rms_norm(Tensor input, Tensor? weight, int dims) -> (Tensor, Tensor)")
 library.define("rms_norm_backward(Tensor grad, Tensor input, Tensor weight, Tensor rstd) -> (Tensor, Tensor)")
 library.define("rms_norm_backward.plain(Tensor grad, Tensor input, Tensor rstd) -> Tensor")
+library.define(
+    "gated_delta(Tensor query, Tensor key, Tensor value, Tensor decay, Tensor beta) -> (Tensor, Tensor, Tensor, Tensor)"
+)
+library.define(
+    "gated_delta_backward(Tensor grad, Tensor query, Tensor key, Tensor value, Tensor decay, Tensor beta, "
+    "Tensor rlength, Tensor sums, Tensor inner) -> (Tensor, Tensor, Tensor, Tensor, Tensor)"
+)
+CHUNK = 64  # rows of a chunk of the gated delta rule
 
 
 def implementation(name):
@@ -73,6 +86,44 @@ def _(grad, input, weight, rstd):
 @implementation("rms_norm_backward.plain")
 def _(grad, input, rstd):
     return torch.empty_like(input)
+
+
+@implementation("gated_delta")
+def _(query, key, value, decay, beta):
+    rlength = query.new_empty((2, *query.shape[:-1]), dtype=torch.float32)
+    sums = decay.new_empty(decay.shape, dtype=torch.float32)
+    return value.new_empty(value.shape), rlength, sums, value.new_empty((*value.shape[:-1], CHUNK))
+
+
+@implementation("gated_delta_backward")
+def _(grad, query, key, value, decay, beta, rlength, sums, inner):
+    return tuple(one.new_empty(one.shape) for one in (query, key, value, decay, beta))
+
+
+class GatedDelta(torch.autograd.Function):
+    @staticmethod
+    def forward(context, *inputs):
+        out, *kept = torch.ops.rec.gated_delta(*inputs)
+        context.save_for_backward(*inputs, *kept)
+        return out
+
+    @staticmethod
+    def backward(context, grad):
+        return torch.ops.rec.gated_delta_backward(grad, *context.saved_tensors)
+
+
+def gated_delta(query, key, value, g, beta, initial_state=None, output_final_state=False, **_):
+    """In place of transformers' chunk_gated_delta_rule, in training: without a state before or behind."""
+    if initial_state is not None or output_final_state:
+        raise NotImplementedError("the gated delta rule with a state; record without a cache, or with --attention native")
+    return GatedDelta.apply(query, key, value, g, beta), None
+
+
+def replace_gated_delta(model_class):
+    """In the Python module of a class that calls it."""
+    module = sys.modules[model_class.__module__]
+    if hasattr(module, "torch_chunk_gated_delta_rule"):
+        module.torch_chunk_gated_delta_rule = gated_delta
 
 
 class Attention(torch.autograd.Function):
@@ -131,6 +182,10 @@ class DeviceKernels(TorchFunctionMode):
             return attention(*arguments, **named)
         if self.norm_node and function in (functional.rms_norm, torch.rms_norm) and fused(*arguments, **named):
             return rms_norm(*arguments, **named)
+        if function is torch._C._nn.pad_sequence:
+            stacked = equal_sequences(*arguments, **named)
+            if stacked is not None:
+                return stacked
         if function in (functional.dropout, torch.dropout):
             dropped = device_dropout(*arguments, **named)
             if dropped is not None:
@@ -141,6 +196,13 @@ class DeviceKernels(TorchFunctionMode):
 def fused(input, normalized_shape, weight=None, eps=None):
     """The device too computes a norm in steps if its weight has another dtype than its input."""
     return weight is None or weight.dtype == input.dtype
+
+
+def equal_sequences(sequences, batch_first=False, padding_value=0.0, padding_side="right"):
+    """Sequences of one length need no padding: one operator in place of writes into the rows of a new tensor."""
+    if len({tuple(one.shape) for one in sequences}) != 1:
+        return None
+    return torch.stack(tuple(sequences), 0 if batch_first else 1)
 
 
 def device_dropout(input, p=0.5, training=True, inplace=False, train=None):

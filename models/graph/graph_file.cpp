@@ -53,8 +53,8 @@ DType dtype_named(const std::string& name, const GraphPlace& where) {
                                                                        {"float8_e5m2", DType::kU8},
                                                                        {"uint16", DType::kI16},
                                                                        {"uint32", DType::kI32},
-                                                                       // 8 bytes, which FSDP does not cast
-                                                                       {"complex64", DType::kI64}}};
+                                                                       // 8 bytes with a gradient
+                                                                       {"complex64", DType::kF64}}};
   const auto found = std::ranges::find(kNames, std::string_view(name), &std::pair<std::string_view, DType>::first);
   if (found == kNames.end()) where.refuse("unknown dtype '{}'", shown_text(name));
   return found->second;

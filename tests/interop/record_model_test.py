@@ -239,8 +239,30 @@ def cast():
     return None if found == [[[2, 8, 8]] * 2, [[8]] * 2] else str(found)
 
 
+def grouped_convolution():
+    """Each of the two gradients of a depthwise convolution costs as much as its forward, 2 * 2 * 16 * 8 * 3."""
+    graph = answer(["--python", f"{MODELS}:depthwise", "--batch", 2, "--sequence", 16])[2]
+    found = {}
+    for event in graph["events"]:
+        if event[0] == "op" and "convolution" in graph["ops"][event[1]]:
+            found[graph["ops"][event[1]]] = event[5]
+    wanted = {"aten.convolution.default": 1536, "aten.convolution_backward.default": 2 * 1536}
+    return None if found == wanted else str(found)
+
+
+def chosen_rows():
+    """A real mask chooses rows, forward and backward."""
+    graph = answer(["--python", f"{MODELS}:chosen_rows", "--batch", 2, "--sequence", 8])[2]
+    shapes = [
+        graph["tensors"][event[3][0]][2]
+        for event in graph["events"]
+        if event[0] == "op" and graph["ops"][event[1]] == "aten.index.Tensor"
+    ]
+    return None if shapes == [[6, 8]] and any(event[0] == "grad" for event in graph["events"]) else str(shapes)
+
+
 def own_cases():
-    for case in ("tiny_qwen3", "tiny_gpt2", "tiny_llama"):
+    for case in ("tiny_qwen3", "tiny_gpt2", "tiny_llama", "tiny_internvl"):
         for point in ({"B": 5, "S": 224}, {"B": 7, "S": 97}):
             yield (
                 f"{case} at B = {point['B']}, S = {point['S']}",
@@ -295,6 +317,8 @@ def own_cases():
         lambda: says(["--python", f"{MODELS}:branches"], "graph.json.gz: cannot be scaled: ", 0),
     )
     yield "casts", cast
+    yield "grouped convolution", grouped_convolution
+    yield "rows of a real mask", chosen_rows
 
 
 def main():
