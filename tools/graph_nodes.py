@@ -115,7 +115,9 @@ class GatedDelta(torch.autograd.Function):
 def gated_delta(query, key, value, g, beta, initial_state=None, output_final_state=False, **_):
     """In place of transformers' chunk_gated_delta_rule, in training: without a state before or behind."""
     if initial_state is not None or output_final_state:
-        raise NotImplementedError("the gated delta rule with a state; record without a cache, or with --attention native")
+        raise NotImplementedError(
+            "the gated delta rule with a state; record without a cache, or with --attention native"
+        )
     return GatedDelta.apply(query, key, value, g, beta), None
 
 

@@ -244,9 +244,8 @@ def main():
     with tempfile.TemporaryDirectory() as made:
         folder = arguments.graphs or pathlib.Path(made)
         folder.mkdir(parents=True, exist_ok=True)
-        print(
-            "file                         class                                 groups  parameters  peak GiB  step s  fits"
-        )
+        heads = ("groups", " parameters", " peak GiB", " step s", " fits")
+        print(f"{'file':28} {'class':37}", *heads)
         for case in cases:
             try:
                 graph, facts = recorded(case, folder), Facts(case)
