@@ -39,8 +39,14 @@ class RecordedModels {
   std::map<std::pair<std::int64_t, std::int64_t>, Recorded> programs_;
 };
 
-std::vector<std::string> graph_warnings(const models::GraphProgram& program) {
+std::vector<std::string> graph_warnings(const models::GraphProgram& program, const train::TrainSections& job) {
   std::vector<std::string> warnings;
+  if (job.objective.loss_chunk_size > 0) {
+    warnings.push_back(fmt::format(
+        "{}: --loss-chunk-size {} does not act on a recording, whose loss is as it was recorded; a run that "
+        "computes it in chunks needs less memory",
+        program.graph.file, job.objective.loss_chunk_size));
+  }
   constexpr double kPercent = 100;
   for (const models::UnknownOperator& unknown : program.unknown) {
     warnings.push_back(fmt::format(
@@ -64,7 +70,7 @@ train::PretrainCallbacks graph_callbacks(const train::TrainSections& arguments) 
     const Recorded program = programs->at(asked.job);
     data::DataLoaders loaders;
     loaders.about = fmt::format("the recorded inputs of {}", program->graph.type);
-    loaders.warnings = graph_warnings(*program);
+    loaders.warnings = graph_warnings(*program, asked.job);
     loaders.train = [program](std::span<const std::int64_t>) { return models::graph_batch(*program); };
     return loaders;
   };

@@ -17,6 +17,8 @@
 #include <variant>
 #include <vector>
 
+#include "engine/explain/traceback.h"
+
 namespace loom::explain {
 
 struct ByteFigure {
@@ -140,6 +142,7 @@ struct ErrorReport {
   std::int64_t line = 0;  // of the log, from 1 on
   Speaker speaker;
   std::variant<OutOfMemory, NcclTimeout, NcclState, CollectiveMismatch, BarrierFailure, GlooError, HcclError> what;
+  Traceback traceback = {};  // that stands before it
 
   auto operator<=>(const ErrorReport&) const = default;
 };

@@ -55,15 +55,8 @@ std::optional<TracedEnd> traced_end(const Explanation& explanation) {
 
 void place_memory(Explanation& explanation, const JobOfRun& job) {
   if (!explanation.memory) return;
-  if (job.arguments.parallel.pipeline.pipeline_model_parallel_size > 1) {
-    explanation.notes.emplace_back(
-        "the place of an out of memory in a pipeline is not known; the plan of the job "
-        "shows the memory of each stage");
-    return;
-  }
   const auto end = traced_end(explanation);
-  explanation.memory->place =
-      place_of(std::get<OutOfMemory>(explanation.memory->report.what), job, end ? &*end : nullptr);
+  explanation.memory->place = place_of(explanation.memory->report, job, end ? &*end : nullptr);
 }
 
 std::int64_t micro_batches_of(const std::vector<CollectiveOrder>& orders) {

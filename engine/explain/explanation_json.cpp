@@ -87,6 +87,7 @@ Json to_json(const PlacedAllocation& placed) {
   return {{"what", placed.place.what},
           {"phase", placed.place.phase},
           {"micro_batch", placed.place.micro_batch},
+          {"stage", placed.place.stage < 0 ? Json(nullptr) : Json(placed.place.stage)},
           {"group", placed.place.group},
           {"module", placed.place.module},
           {"bytes", placed.bytes},
@@ -104,6 +105,7 @@ Json to_json(const MemoryPlace& place) {
   }
   return {{"size_matches", place.size_matches},
           {"by_trace", place.by_trace},
+          {"by_traceback", place.by_traceback},
           {"places", places},
           {"peak_allocated_bytes", place.peak_allocated_bytes},
           {"peak_reserved_bytes", place.peak_reserved_bytes},

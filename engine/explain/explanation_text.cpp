@@ -215,7 +215,9 @@ std::string text_of(const MemoryPlace& place, const OutOfMemory& text) {
         "sequence length, micro-batch, dtypes); where as much is allocated:");
   } else {
     lines += line(place.by_trace ? "  in the plan of the job, where the trace of FSDP2 leaves the rank:"
-                                 : "  in the plan of the job, the likeliest first:");
+                  : place.by_traceback
+                      ? "  in the plan of the job, of the phase that the traceback says, the likeliest first:"
+                      : "  in the plan of the job, the likeliest first:");
   }
   for (const PlacedAllocation& placed : place.places) {
     lines += wrapped("    " + placed_text(placed, text) + "\n", 2 * kIndent);

@@ -50,7 +50,11 @@ LogTexts LogReader::finish() {
 
 void LogReader::take_line(std::string_view line) {
   texts_.trace.take_line(line);
-  if (auto report = read_error(line, texts_.lines + 1)) keep(std::move(*report));
+  tracebacks_.take_line(line);
+  if (auto report = read_error(line, texts_.lines + 1)) {
+    report->traceback = tracebacks_.of(line);
+    keep(std::move(*report));
+  }
 }
 
 void LogReader::keep(ErrorReport report) {
@@ -60,6 +64,7 @@ void LogReader::keep(ErrorReport report) {
   }
   ErrorReport anywhere = report;
   anywhere.line = 0;
+  anywhere.traceback = {};
   if (seen_.insert(std::move(anywhere)).second) texts_.reports.push_back(std::move(report));
 }
 

@@ -39,8 +39,9 @@ class LogReader {
   void keep(ErrorReport report);
 
   std::string line_;  // that has no end yet
+  TracebackReader tracebacks_;
   LogTexts texts_;
-  std::set<ErrorReport> seen_;  // without their lines
+  std::set<ErrorReport> seen_;  // without their lines and tracebacks
 };
 
 LogTexts read_text(std::string_view text);

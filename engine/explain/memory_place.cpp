@@ -80,7 +80,26 @@ bool follow_trace(std::vector<PlacedAllocation>& places, const TracedEnd& end) {
   return true;
 }
 
-void add_places(MemoryPlace& found, const JobAllocations& allocations, const OutOfMemory& text, const TracedEnd* end) {
+FsdpWork work_of(const plan::AllocationPlace& place) {
+  if (place.what == "buffer of an all-gather") return FsdpWork::kGather;
+  if (place.what == "whole parameters") return FsdpWork::kCopyOut;
+  const bool reduces = place.what == "buffer of a reduce-scatter" || place.what == "gradient shards";
+  return reduces ? FsdpWork::kReduce : FsdpWork::kNone;
+}
+
+bool follow_traceback(std::vector<PlacedAllocation>& places, const Traceback& traceback) {
+  if (traceback.phase.empty()) return false;
+  if (!keep_fitting(places, [&](const PlacedAllocation& one) { return one.place.phase == traceback.phase; })) {
+    return false;
+  }
+  keep_fitting(places, [&](const PlacedAllocation& one) { return work_of(one.place) == traceback.work; });
+  return true;
+}
+
+void add_places(MemoryPlace& found, const JobAllocations& allocations, const ErrorReport& report,
+                const TracedEnd* end) {
+  const auto& text = std::get<OutOfMemory>(report.what);
+  const bool narrows = end != nullptr || !report.traceback.phase.empty();
   std::vector<AllocationPoint> points = nearest(allocations, text, found.size_matches);
   if (end != nullptr && end->at) {
     keep_fitting(points, [&](const AllocationPoint& point) { return (point.step == 1) == (end->at->step == 1); });
@@ -88,13 +107,14 @@ void add_places(MemoryPlace& found, const JobAllocations& allocations, const Out
   points.resize(std::min(points.size(), kMostDescribed));
   std::vector<PlacedAllocation> places;
   for (const AllocationPoint& point : points) {
-    if (end == nullptr && places.size() == kMostPlaces) break;
+    if (!narrows && places.size() == kMostPlaces) break;
     const PlacedAllocation placed = placed_at(point, allocations);
     const auto same = [&](const PlacedAllocation& known) {
       return known.place == placed.place && (end == nullptr || known.step == placed.step);
     };
     if (std::ranges::none_of(places, same)) places.push_back(placed);
   }
+  if (found.size_matches) found.by_traceback = follow_traceback(places, report.traceback);
   if (end != nullptr) found.by_trace = follow_trace(places, *end);
   places.resize(std::min(places.size(), kMostPlaces));
   found.places = std::move(places);
@@ -137,10 +157,13 @@ bool is_fragmented(const OutOfMemory& text) {
   return *reserved - text.allocated->bytes >= text.tried->bytes && text.tried->bytes > 0;
 }
 
-MemoryPlace place_of(const OutOfMemory& text, const JobOfRun& job, const TracedEnd* end) {
+MemoryPlace place_of(const ErrorReport& report, const JobOfRun& job, const TracedEnd* end) {
   MemoryPlace found;
-  const JobAllocations allocations(job.arguments, job.callbacks, job.profile);
-  add_places(found, allocations, text, end);
+  const auto& text = std::get<OutOfMemory>(report.what);
+  const auto rank =
+      static_cast<int>(std::clamp<std::int64_t>(report.speaker.rank.value_or(0), 0, job.arguments.launch.ranks - 1));
+  const JobAllocations allocations(job.arguments, job.callbacks, job.profile, rank);
+  add_places(found, allocations, report, end);
   found.peak_allocated_bytes = allocations.peak_allocated_bytes();
   found.peak_reserved_bytes = allocations.peak_reserved_bytes();
   found.step_ns = plan::estimate_step(job.arguments, job.callbacks, job.profile, plan::Capacity::kLifted).time.step_ns;

@@ -4,13 +4,14 @@
 //           segment is within half of the last digit of it are candidates. Of the host's allocator it says the bytes of
 //           the allocation itself.
 // Place     of these, the one before which the plan has allocated what the text says, or nearly; the nearest first.
-//           Where the trace of FSDP2 says where the rank was, only candidates there, if there are any.
+//           Where the traceback before the text says the phase and the work of FSDP, or the trace of FSDP2 where the rank
+//           was, only candidates there, if there are any.
 //           Without a candidate, the allocations before which as much is allocated, whatever their size.
 // Capacity  what PyTorch could reserve: what it has and what is free, at most the device or what is allowed.
 // Fits      changes of the job's settings whose planned step fits in the capacity, less what the run had allocated
 //           beyond the plan at the place; the fastest first.
 // Threads   the calling thread, and those of plans.
-// Errors    those of plans; ConfigError for a pipeline.
+// Errors    those of plans.
 #pragma once
 
 #include <cstdint>
@@ -50,6 +51,7 @@ struct FittingChange {
 struct MemoryPlace {
   bool size_matches = false;              // of the places
   bool by_trace = false;                  // the places are where the trace of FSDP2 leaves the rank
+  bool by_traceback = false;              // they are of the phase that the traceback says
   std::vector<PlacedAllocation> places;   // different ones, the nearest first, at most three
   std::int64_t peak_allocated_bytes = 0;  // of the planned step
   std::int64_t peak_reserved_bytes = 0;
@@ -72,7 +74,7 @@ std::optional<std::int64_t> reserved_by(const OutOfMemory& text);
 // Whether the request would fit in what is reserved and unallocated.
 bool is_fragmented(const OutOfMemory& text);
 
-// `end`: null without a trace.
-MemoryPlace place_of(const OutOfMemory& text, const JobOfRun& job, const TracedEnd* end = nullptr);
+// Of a report of an out of memory. `end`: null without a trace.
+MemoryPlace place_of(const ErrorReport& report, const JobOfRun& job, const TracedEnd* end = nullptr);
 
 }  // namespace loom::explain

@@ -112,14 +112,14 @@ std::string order_text(const TraceExplanation& e) {
 Json to_json(const StepFigures& figures) {
   Json json = {{"step_us", figures.step_us}, {"busy_us", figures.busy_us}, {"works", figures.works}};
   for (std::size_t i = 0; i < kStepPhases; ++i) {
-    json["phases_us"][std::string(name_of(static_cast<StepPhase>(i)))] = figures.by_phase[i];
+    json["phases"].push_back({{"phase", name_of(static_cast<StepPhase>(i))}, {"us", figures.by_phase[i]}});
   }
   for (std::size_t i = 0; i < kWorkClasses; ++i) {
-    json["classes_us"][std::string(name_of(static_cast<WorkClass>(i)))] = figures.by_class[i];
+    json["classes"].push_back({{"class", name_of(static_cast<WorkClass>(i))}, {"us", figures.by_class[i]}});
   }
-  json["groups_us"] = Json::object();
+  json["groups"] = Json::array();
   for (const auto& [group, times] : figures.by_group) {
-    json["groups_us"][group] = {{"forward", times[0]}, {"backward", times[1]}};
+    json["groups"].push_back({{"group", group}, {"forward_us", times[0]}, {"backward_us", times[1]}});
   }
   json["order"] = figures.order;
   return json;

@@ -114,9 +114,6 @@ void add_objective_rules(std::vector<Rule>& table) {
        "--loss-chunk-size and --total-chunk-size are both given, and both say how many tokens a chunk of the loss has; "
        "remove one of them"},
       {{"--loss-chunk-size", "--total-chunk-size"},
-       [](const Job& job) { return job.model.model_graph.has_value(); },
-       "{flag} is {value}, and the loss of --model-graph is computed as it was recorded; remove it"},
-      {{"--loss-chunk-size", "--total-chunk-size"},
        [](const Job& job) { return !stage_of(job).takes_chunks; },
        "{flag} is {value}, which is for the loss of next tokens, and --stage is {--stage}; remove it"},
       {{"--loss-reduction"},

@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <fmt/format.h>
-#include <iterator>
 #include <map>
-#include <ranges>
 
 #include "engine/core/error.h"
 #include "engine/core/rounding.h"
@@ -30,61 +28,20 @@ constexpr std::int64_t kMostMicroBatches = 4;
 constexpr std::int64_t kMiB = 1 << 20;
 constexpr std::int64_t kRounding = 512;
 
-// The segments of an allocator while its trace is played.
-class AllocatorState {
- public:
-  explicit AllocatorState(const std::vector<device::AllocatorSegment>& at_end) {
-    for (const device::AllocatorSegment& segment : at_end) {
-      map(segment.address, segment.bytes);
-      for (const device::AllocatorBlock& block : segment.blocks) {
-        if (block.allocated) allocate(block.address, block.bytes);
-      }
-    }
+// By which an event changes what is allocated.
+std::int64_t allocated_by(const device::AllocatorChange& change) {
+  if (change.action == AllocatorAction::kAlloc) return change.bytes;
+  return change.action == AllocatorAction::kFree ? -change.bytes : 0;
+}
+
+std::int64_t allocated_at_begin(const device::AllocatorTrace& trace) {
+  std::int64_t bytes = 0;
+  for (const device::AllocatorSegment& segment : trace.segments) {
+    for (const device::AllocatorBlock& block : segment.blocks) bytes += block.allocated ? block.bytes : 0;
   }
-
-  void apply(const device::AllocatorChange& change) { play(change, 1); }
-  void undo(const device::AllocatorChange& change) { play(change, -1); }
-  std::int64_t allocated_bytes() const { return allocated_; }
-  std::int64_t in_pieces_bytes() const { return in_pieces_; }
-
- private:
-  struct Segment {
-    std::int64_t bytes = 0;
-    std::int64_t allocated = 0;
-
-    std::int64_t in_pieces() const { return allocated > 0 ? bytes - allocated : 0; }
-  };
-
-  void play(const device::AllocatorChange& change, int sign) {
-    switch (change.action) {
-      case AllocatorAction::kAlloc:
-        return allocate(change.address, sign * change.bytes);
-      case AllocatorAction::kFree:
-        return allocate(change.address, -sign * change.bytes);
-      case AllocatorAction::kSegmentAlloc:
-      case AllocatorAction::kSegmentMap:
-        return sign > 0 ? map(change.address, change.bytes) : unmap(change.address);
-      case AllocatorAction::kSegmentFree:
-      case AllocatorAction::kSegmentUnmap:
-        return sign > 0 ? unmap(change.address) : map(change.address, change.bytes);
-    }
-  }
-  void map(std::int64_t address, std::int64_t bytes) { segments_[address].bytes = bytes; }
-  void unmap(std::int64_t address) { segments_.erase(address); }
-  void allocate(std::int64_t address, std::int64_t bytes) {
-    allocated_ += bytes;
-    const auto behind = segments_.upper_bound(address);
-    if (behind == segments_.begin()) return;
-    Segment& segment = std::prev(behind)->second;
-    in_pieces_ -= segment.in_pieces();
-    segment.allocated += bytes;
-    in_pieces_ += segment.in_pieces();
-  }
-
-  std::map<std::int64_t, Segment> segments_;  // by address
-  std::int64_t allocated_ = 0;
-  std::int64_t in_pieces_ = 0;
-};
+  for (const device::AllocatorEvent& event : trace.events) bytes -= allocated_by(event.change);
+  return bytes;
+}
 
 // The job with few micro-batches of the same size.
 train::TrainSections with_few_micro_batches(const train::TrainSections& arguments, const train::ParallelDims& dims) {
@@ -227,18 +184,16 @@ void JobAllocations::record(const PlannedJob& job, int rank) {
 
 void JobAllocations::add_points(int step) {
   const device::AllocatorTrace& trace = (step == 1 ? first_ : later_).allocator;
-  AllocatorState state(trace.segments);
-  for (const device::AllocatorEvent& event : trace.events | std::views::reverse) state.undo(event.change);
+  std::int64_t allocated = allocated_at_begin(trace);
   for (const device::AllocatorEvent& event : trace.events) {
-    if (event.change.action == device::AllocatorAction::kAlloc) {
+    if (event.change.action == AllocatorAction::kAlloc) {
       points_.push_back({.step = step,
                          .entries = event.entries,
                          .bytes = round_up(event.change.requested_bytes, kRounding),
                          .category = event.origin.category,
-                         .allocated_before_bytes = state.allocated_bytes(),
-                         .in_pieces_bytes = state.in_pieces_bytes()});
+                         .allocated_before_bytes = allocated});
     }
-    state.apply(event.change);
+    allocated += allocated_by(event.change);
   }
 }
 

@@ -32,9 +32,6 @@ struct AllocationPoint {
   std::int64_t bytes = 0;
   device::MemCategory category = device::MemCategory::kActivation;
   std::int64_t allocated_before_bytes = 0;
-  // Reserved and unallocated before it, without segments that are wholly free: what is left when the allocator has given
-  // its cache back, as it does before it reports an out of memory.
-  std::int64_t in_pieces_bytes = 0;
 };
 
 struct AllocationPlace {

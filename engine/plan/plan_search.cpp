@@ -136,7 +136,10 @@ std::vector<Candidate> PlanSearch::fitting(const std::vector<Change>& changes, s
       for (const std::size_t change : chosen) changes[change](choice);
       const auto same = [&](const Candidate& c) { return c.choice == choice; };
       if (std::ranges::any_of(fitting, same)) return;
-      if (auto plan = plans_.try_plan(choice)) fitting.push_back(plans_.candidate(choice, std::move(*plan)));
+      try {
+        if (auto plan = plans_.try_plan(choice)) fitting.push_back(plans_.candidate(choice, std::move(*plan)));
+      } catch (const ConfigError&) {  // a change that the job cannot have is no proposal
+      }
     });
   }
   sort_by_speed(fitting);

@@ -142,9 +142,10 @@ void describe_job(StepEstimate& plan, const train::TrainSections& arguments, con
   plan.micro_batches =
       trainer.dims().micro_batches(arguments.schedule.global_batch_size, arguments.schedule.micro_batch_size);
   plan.seq_length = arguments.data.seq_length;
+  plan.warnings = inputs.objective.loaders.warnings;
   if (!inputs.fsdp2) return;
   plan.mode = sharding::describe_mode(inputs.fsdp2->layout.replicate, inputs.fsdp2->layout.shard);
-  plan.warnings = inputs.fsdp2->warnings;
+  plan.warnings.insert(plan.warnings.end(), inputs.fsdp2->warnings.begin(), inputs.fsdp2->warnings.end());
 }
 
 AllocatorEstimate describe_allocator(const train::MemoryOptions& memory, const virtual_time::HardwareProfile& profile,

@@ -174,8 +174,31 @@ class ProgramCompiler {
     return -1;
   }
 
+  // A tensor into a part of which gradients were written has a node of its own in PyTorch, which is not replayed.
+  void check_whole(const GraphOp& op) const {
+    for (const int in : op.ins) {
+      const auto part = part_of_.find(storage_of(in));
+      if (part == part_of_.end() || std::ranges::find(part->second->outs, in) != part->second->outs.end()) continue;
+      config_error(
+          "{}: {} in '{}' writes a part of a tensor that needs a gradient, and {} in '{}' reads the tensor; the gradients "
+          "of such a tensor are not known here: build it with torch.stack or torch.cat, and record the model again",
+          graph_.file, name_of(*part->second), path_of(*part->second), name_of(op), path_of(op));
+    }
+  }
+  const std::string& name_of(const GraphOp& op) const { return graph_.ops[static_cast<std::size_t>(op.name)]; }
+  const std::string& path_of(const GraphOp& op) const {
+    return graph_.modules[static_cast<std::size_t>(op.module)].path;
+  }
+  void note_part(const GraphOp& op) {
+    for (const int out : op.outs) {
+      const GraphTensor& written = graph_.tensors[static_cast<std::size_t>(out)];
+      if (written.nbytes() < graph_.storages[storage_of(out)].bytes) part_of_[storage_of(out)] = &op;
+    }
+  }
+
   void add_operator(int index) {
     const GraphOp& op = graph_.operators[static_cast<std::size_t>(index)];
+    check_whole(op);
     GraphOperation operation;
     operation.name = op.name;
     operation.ins = op.ins;
@@ -188,6 +211,7 @@ class ProgramCompiler {
     operation.has_cost = moves(graph_, op, op_class, makers_, index);
     if (operation.has_cost) operation.cost = cost_of(graph_, op, op_class);
     add_outputs(op, index, operation);
+    if (node >= 0 && !op.writes.empty()) note_part(op);
     if (node >= 0) {
       for (const int in : op.ins) {
         if (requires_grad_[static_cast<std::size_t>(in)]) operation.node_inputs.push_back(in);
@@ -277,7 +301,8 @@ class ProgramCompiler {
   std::vector<int> newest_;          // by storage: the tensor bound last
   std::vector<OpenCall> frames_;
   std::vector<PendingSave> saves_;
-  std::map<std::int64_t, int> operation_of_;  // by number of a node
+  std::map<std::int64_t, int> operation_of_;       // by number of a node
+  std::map<std::size_t, const GraphOp*> part_of_;  // by storage: what last wrote a part of it
 };
 
 }  // namespace

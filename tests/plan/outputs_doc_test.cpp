@@ -14,6 +14,7 @@
 #include "engine/cli/exit_status.h"
 #include "engine/device/memory.h"
 #include "engine/explain/snapshot_explanation.h"
+#include "engine/explain/trace_explanation.h"
 #include "engine/formats/events/event_file.h"
 #include "engine/log/metrics.h"
 #include "engine/log/tensorboard.h"
@@ -240,6 +241,16 @@ TEST(OutputsPage, HasEveryKeyOfAnExplainedSnapshot) {
   Names keys;
   add_keys(to_json(found), "", keys);
   expect_on_the_page(keys, "explain --snapshot --json");
+}
+
+TEST(OutputsPage, HasEveryKeyOfAnExplainedTrace) {
+  explain::TraceExplanation found;
+  for (auto* figures : {&found.real, &found.planned}) figures->by_group["(root)"] = {};
+  found.tried.resize(2);
+  found.tried.back().refused = "the job cannot have it";
+  Names keys;
+  add_keys(to_json(found), "", keys);
+  expect_on_the_page(keys, "explain --trace --json");
 }
 
 TEST(OutputsPage, HasEveryExitStatus) {
