@@ -4,8 +4,8 @@
 //           segment is within half of the last digit of it are candidates. Of the host's allocator it says the bytes of
 //           the allocation itself.
 // Place     of these, the one before which the plan has allocated what the text says, or nearly; the nearest first.
-//           Where the traceback before the text says the phase and the work of FSDP, or the trace of FSDP2 where the rank
-//           was, only candidates there, if there are any.
+//           Where the traceback before the text says the phase and the work of FSDP, or the trace of FSDP2 where the
+//           rank was, only candidates there, if there are any.
 //           Without a candidate, the allocations before which as much is allocated, whatever their size.
 // Capacity  what PyTorch could reserve: what it has and what is free, at most the device or what is allowed.
 // Fits      changes of the job's settings whose planned step fits in the capacity, less what the run had allocated

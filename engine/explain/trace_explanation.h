@@ -1,5 +1,6 @@
-// What a trace of torch.profiler says beside the plan of its job: where the step is longer, which groups take more of the
-// device, what FSDP did in another order, and which one setting, if the run had it otherwise, gives the trace's order.
+// What a trace of torch.profiler says beside the plan of its job: where the step is longer, which groups take more of
+// the device, what FSDP did in another order, and which one setting, if the run had it otherwise, gives the trace's
+// order.
 //
 // Plan      of the job in unlimited memory, on the rank whose figures a plan shows.
 // Order     of all-gathers, waits and reductions (step_figures.h). A trace without annotations of FSDP has none.

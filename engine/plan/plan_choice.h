@@ -106,8 +106,8 @@ class ChoicePlans {
 
   // Micro-batches of a step.
   int micro_batches(const PlanChoice& choice) const;
-  // Whether the model exists for its micro-batch, and it divides the global batch, if one is given. A pipeline other than the user's needs one, of as many
-  // micro-batches as it has stages.
+  // Whether the model exists for its micro-batch, and it divides the global batch, if one is given. A pipeline other
+  // than the user's needs one, of as many micro-batches as it has stages.
   bool shares_out_batch(const PlanChoice& choice) const;
   // The micro-batch sizes with which it does, ascending, up to 2^16.
   std::vector<int> micro_batch_sizes(PlanChoice choice) const;

@@ -56,6 +56,32 @@ TEST(LogReader, KeepsTheOrderOfInterleavedRanksAndATextOnce) {
   EXPECT_EQ(texts.reports[2].speaker.rank, 2);
 }
 
+TEST(LogReader, TakesThePhaseFromTheTracebackOfTheSameRank) {
+  const auto frame = [](int rank, const string& file, const string& function) {
+    return "[rank" + std::to_string(rank) + "]:   File \"/venv/" + file + "\", line 7, in " + function + "\n[rank" +
+           std::to_string(rank) + "]:     code()\n";
+  };
+  const string begin = "[rank1]: Traceback (most recent call last):\n", module = "torch/nn/modules/module.py",
+               group = "torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py";
+  const auto traceback = [&](const string& frames) {
+    return only("[rank1]: a traceback of before\n" + frame(1, "torch/optim/optimizer.py", "wrapper") + begin + frames +
+                "[rank1]: " + kOutOfMemory)
+        .traceback;
+  };
+  const string forward = frame(1, "train.py", "<module>") + frame(1, module, "_call_impl");
+  EXPECT_EQ(traceback(forward), (Traceback{"forward", FsdpWork::kNone}));
+  EXPECT_EQ(traceback(forward + frame(1, group, "unshard") + frame(1, group, "foreach_all_gather")),
+            (Traceback{"forward", FsdpWork::kGather}));
+  const string backward = frame(1, "torch/_tensor.py", "backward");
+  EXPECT_EQ(traceback(backward + frame(1, group, "foreach_all_gather_copy_out")),
+            (Traceback{"backward", FsdpWork::kCopyOut}));
+  EXPECT_EQ(traceback(backward + frame(1, group, "foreach_reduce")), (Traceback{"backward", FsdpWork::kReduce}));
+  EXPECT_EQ(traceback(backward + frame(1, "torch/utils/checkpoint.py", "unpack_hook") + frame(1, module, "_call_impl")),
+            (Traceback{"recompute", FsdpWork::kNone}));
+  EXPECT_EQ(traceback(frame(1, "torch/optim/adamw.py", "step")), (Traceback{"optimizer", FsdpWork::kNone}));
+  EXPECT_EQ(traceback(frame(0, "torch/_tensor.py", "backward")), Traceback{});
+}
+
 TEST(LogReader, ReadsTheStateOfAWatchdogInAllItsForms) {
   const auto state = [](const string& text) { return std::get<NcclState>(only(text).what); };
   EXPECT_EQ(state("[PG 1 Rank 0] Timeout at NCCL work: 7753, last enqueued NCCL work: 7755, last completed NCCL work: "

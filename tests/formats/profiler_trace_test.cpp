@@ -1,5 +1,5 @@
-// Promise: a trace of torch.profiler gives its kernels with the times at which the host launched them, its annotations and
-//          the beginnings of backward nodes; a file that is none is refused with its place.
+// Promise: a trace of torch.profiler gives its kernels with the times at which the host launched them, its annotations
+//          and the beginnings of backward nodes; a file that is none is refused with its place.
 #include "engine/formats/torch/profiler_trace.h"
 
 #include <gmock/gmock.h>
@@ -32,14 +32,14 @@ class ProfilerTraceFile : public ::testing::Test {
 };
 
 TEST_F(ProfilerTraceFile, HasWorkWithItsLaunch) {
-  const ProfilerTrace trace = read(R"({"schemaVersion": 1, "traceEvents": [
+  const ProfilerTrace trace = read(R"x({"schemaVersion": 1, "traceEvents": [
     {"ph": "X", "cat": "gpu_memcpy", "name": "Memcpy DtoD", "ts": 30, "dur": 1.5, "args": {"device": 0, "stream": 18}},
     {"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": 20.25, "dur": 4,
      "args": {"device": 0, "stream": 7, "correlation": 5, "grid": [1, 2, {"device": 9}]}},
     {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": 11, "dur": 2, "args": {"correlation": 5}},
     {"ph": "X", "cat": "user_annotation", "name": "FSDP::pre_forward (a.b)", "ts": 10, "dur": 5},
     {"ph": "X", "cat": "cpu_op", "name": "autograd::engine::evaluate_function: MmBackward0", "ts": 12, "dur": 5},
-    {"ph": "M", "name": "process_name", "args": {"name": "python3"}}], "distributedInfo": {"rank": 0}})");
+    {"ph": "M", "name": "process_name", "args": {"name": "python3"}}], "distributedInfo": {"rank": 0}})x");
   ASSERT_EQ(trace.work.size(), 2u);
   EXPECT_EQ(trace.work[0].name, "gemm");
   EXPECT_EQ(trace.work[0].device, 0);
@@ -54,7 +54,7 @@ TEST_F(ProfilerTraceFile, HasWorkWithItsLaunch) {
 }
 
 TEST_F(ProfilerTraceFile, IsRefusedWithItsPlace) {
-  EXPECT_THAT(refusal(R"({"traceEvents": [)"), HasSubstr("trace.json: not valid JSON at byte 17"));
+  EXPECT_THAT(refusal(R"({"traceEvents": [)"), HasSubstr("trace.json: not valid JSON at byte 18"));
   EXPECT_THAT(refusal(R"({"events": []})"), HasSubstr("is no trace: it has no list traceEvents"));
   EXPECT_THAT(refusal("[]"), HasSubstr("is no trace"));
   EXPECT_THAT(refusal(R"({"traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "a", "ts": 1}]})"),

@@ -85,6 +85,27 @@ TEST_F(RecordingFile, PropertiesOfTheClassAreOtherPaths) {
   EXPECT_THROW(built({{"", "linear"}}), ConfigError);
 }
 
+TEST_F(RecordingFile, GradientsWrittenIntoAPartOfATensorAreRefused) {
+  json graph = small();
+  for (const char* op : {"aten.empty.memory_format", "aten.select.int", "aten.copy_.default", "aten.sum.default"}) {
+    graph["ops"].push_back(op);
+  }
+  graph["storages"].push_back({16, "temporary", nullptr});
+  graph["storages"].push_back({4, "temporary", nullptr});
+  graph["tensors"].push_back(json::parse(R"([4, "bfloat16", [8, 1], [1, 1], 0])"));  // whole
+  graph["tensors"].push_back(json::parse(R"([4, "bfloat16", [2, 1], [1, 1], 0])"));  // a part of it
+  graph["tensors"].push_back(json::parse(R"([5, "float32", [], [], 0])"));
+  const json added =
+      json::parse(R"([["op", 1, [], [4], [], 0, -1, null, 1, {}], ["op", 2, [4], [5], [], 0, -1, null, 1, {}],
+    ["op", 3, [5, 2], [5], [], 0, 1, null, 1, {"writes": [0]}], ["op", 4, [4], [6], [], 0, 2, null, 1, {}]])");
+  graph["events"].insert(graph["events"].begin() + 4, added.begin(), added.end());
+  EXPECT_EQ(
+      refusal(graph),
+      "aten.copy_.default in 'linear' writes a part of a tensor that needs a gradient, and aten.sum.default in "
+      "'linear' reads the tensor; the gradients of such a tensor are not known here: build it with torch.stack or "
+      "torch.cat, and record the model again");
+}
+
 TEST_F(RecordingFile, SizesThatTheFileDoesNotHoldAreRefused) {
   EXPECT_EQ(
       refusal(small(), {{"B", 1}}),

@@ -1,10 +1,10 @@
 // Plans of recorded PyTorch models beside plans of the models that are built here.
 #include <fmt/format.h>
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include "engine/cli/hub_callbacks.h"
 #include "engine/core/error.h"
-#include "engine/plan/planner.h"
+#include "engine/plan/plan_search.h"
 #include "tests/support/files.h"
 #include "tests/support/small_plan.h"
 
@@ -123,6 +123,27 @@ void expect_same(const StepEstimate& one, const StepEstimate& other) {
   EXPECT_EQ(one.memory.peak_reserved_bytes, other.memory.peak_reserved_bytes);
   EXPECT_EQ(one.memory.steady_allocated_bytes, other.memory.steady_allocated_bytes);
   EXPECT_EQ(one.throughput.model_flops, other.throughput.model_flops);
+}
+
+// The recording holds micro-batches of two and more: none of one is tried.
+TEST_P(GraphJob, ASearchKeepsToTheMicroBatchesOfTheRecording) {
+  train::TrainSections a = recorded();
+  a.memory.device_memory_mib = 1;
+  const CheckedEstimate checked = PlanSearch(a, cli::hub_callbacks(a), profile(), {}).check();
+  EXPECT_TRUE(checked.out_of_memory);
+  const train::PretrainCallbacks callbacks = cli::hub_callbacks(a);
+  EXPECT_EQ(ChoicePlans(a, callbacks, profile(), {})
+                .micro_batch_sizes(ChoicePlans(a, callbacks, profile(), {}).base())
+                .front(),
+            2);
+}
+
+TEST_P(GraphJob, ALossInChunksIsSaidToHaveNoEffect) {
+  train::TrainSections a = recorded();
+  a.objective.loss_chunk_size = 64;
+  EXPECT_THAT(plan(a).warnings,
+              ::testing::Contains(::testing::HasSubstr(
+                  "--loss-chunk-size 64 does not act on a recording, whose loss is as it was recorded")));
 }
 
 TEST_P(GraphJob, FrozenModulesAreThoseOfARecordingThatHasThem) {

@@ -4,8 +4,9 @@
 //                 traceback and the text. The first place has the phase, and the module, or the work of FSDP and its
 //                 group. One case is of a request that no plan has: the partial sums of an embedding's gradient, whose
 //                 number depends on the tokens; it is said to have no place.
-// Traces          each of DIR/h200_traces.json: the busy time within 5 % of the plan, forward and backward within 10 %; FSDP's
-//                 order is the plan's, but for the root, whose backward begins with the loss that transformers computes inside.
+// Traces          each of DIR/h200_traces.json: the busy time within 5 % of the plan, forward and backward within 10 %;
+//                 FSDP's order is the plan's, but for the root, whose backward begins with the loss that transformers
+//                 computes inside.
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <sstream>
