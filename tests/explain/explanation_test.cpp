@@ -88,17 +88,18 @@ TEST(Explanation, PlacesAnAllocationInAPipeline) {
   const train::PretrainCallbacks callbacks = cli::hub_callbacks(a);
   const virtual_time::HardwareProfile profile = plan::profile();
   const plan::JobAllocations allocations(a, callbacks, profile, 2);
-  const auto of_head = std::ranges::find_if(allocations.points(), [&](const plan::AllocationPoint& point) {
+  const auto of_mlp = std::ranges::find_if(allocations.points(), [&](const plan::AllocationPoint& point) {
     const plan::AllocationPlace place = allocations.place_of(point);
-    return point.step == 2 && point.bytes > 2 * plan::kMiB && place.module == "lm_head" && place.micro_batch == 1;
+    return point.step == 2 && point.bytes > 2 * plan::kMiB && place.module == "model.layers.7.mlp" &&
+           place.micro_batch == 1;
   });
-  ASSERT_NE(of_head, allocations.points().end());
-  const plan::AllocationPlace place = allocations.place_of(*of_head);
+  ASSERT_NE(of_mlp, allocations.points().end());
+  const plan::AllocationPlace place = allocations.place_of(*of_mlp);
   EXPECT_EQ(place.stage, 1);
   EXPECT_THAT(plan::to_text(place), HasSubstr("of micro-batch 1 on stage 1"));
   const JobOfRun run{a, callbacks, profile, {}};
-  const std::string text = out_of_memory(plan::segment_bytes_of(of_head->bytes), of_head->allocated_before_bytes,
-                                         of_head->allocated_before_bytes + of_head->bytes / 2);
+  const std::string text = out_of_memory(plan::segment_bytes_of(of_mlp->bytes), of_mlp->allocated_before_bytes,
+                                         of_mlp->allocated_before_bytes + of_mlp->bytes / 2);
   const Explanation explanation = explain("", read_text(text), &run);
   ASSERT_FALSE(explanation.memory->place->places.empty());
   EXPECT_EQ(explanation.memory->place->places.front().place.stage, 1);
