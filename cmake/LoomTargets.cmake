@@ -165,6 +165,17 @@ function(loom_add_program_test name)
   set_tests_properties(${name} PROPERTIES PROCESSORS 2)
 endfunction()
 
+# loom_run_in_two(name cost): two entries of ctest share the tests of a program, so that two cores are in use. Entries begin
+# in the order of their costs, the highest first: about their seconds, with 1000 for those that use one core.
+function(loom_run_in_two name cost)
+  get_test_property(${name} LABELS labels)
+  get_test_property(${name} TIMEOUT timeout)
+  add_test(NAME ${name}_2 COMMAND ${name})
+  set_tests_properties(${name}_2 PROPERTIES LABELS "${labels}" TIMEOUT ${timeout} PROCESSORS 1 COST ${cost}
+    ENVIRONMENT "GTEST_TOTAL_SHARDS=2;GTEST_SHARD_INDEX=1")
+  set_tests_properties(${name} PROPERTIES PROCESSORS 1 COST ${cost} ENVIRONMENT "GTEST_TOTAL_SHARDS=2;GTEST_SHARD_INDEX=0")
+endfunction()
+
 # loom_add_bench(name SOURCES ... LINK ...): a Google Benchmark program.
 function(loom_add_bench name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})

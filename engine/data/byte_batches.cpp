@@ -8,6 +8,7 @@
 
 #include "engine/core/error.h"
 #include "engine/data/byte_dataset.h"
+#include "engine/data/loss_in_model.h"
 #include "engine/nn/functional.h"
 #include "engine/nn/router_loss.h"
 #include "engine/tensor/ops/general.h"
@@ -96,7 +97,7 @@ Tensor loss_of_output(const nn::Value& output, const nn::Module& model) {
 ForwardResult with_router_loss(nn::Module& model, nn::Args args,
                                std::function<Tensor(const nn::Value&)> cross_entropy) {
   const auto routers = nn::router_loss_of(model);
-  if (routers == nullptr) return {model.call(std::move(args)), std::move(cross_entropy)};
+  if (routers == nullptr) return forward_with_loss(model, std::move(args), std::move(cross_entropy));
   args.named.emplace_back("router_loss", true);
   const auto loss_func = [cross_entropy = std::move(cross_entropy), routers](nn::Value output) -> Loss {
     nn::ValueList parts = output.list();
@@ -112,7 +113,7 @@ ForwardResult with_router_loss(nn::Module& model, nn::Args args,
     loss.loss = sum;
     return loss;
   };
-  return {model.call(std::move(args)), loss_func};
+  return forward_with_loss(model, std::move(args), loss_func);
 }
 
 // Minus the mean over the rows of log_probs[row] / tokens[row].

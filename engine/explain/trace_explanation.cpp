@@ -1,8 +1,10 @@
 #include "engine/explain/trace_explanation.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "engine/core/error.h"
+#include "engine/core/shown_path.h"
 #include "engine/explain/other_settings.h"
 
 namespace loom::explain {
@@ -39,6 +41,16 @@ std::size_t TraceExplanation::first_difference() const {
   return static_cast<std::size_t>(mine - real.order.begin());
 }
 
+bool TraceExplanation::differs_in_root() const {
+  const auto is_other = [root = " " + shown_path("")](const std::string& event) { return !event.ends_with(root); };
+  const auto others = [&](const std::vector<std::string>& order) {
+    std::vector<std::string> events;
+    std::ranges::copy_if(order, std::back_inserter(events), is_other);
+    return events;
+  };
+  return order_distance > 0 && others(real.order) == others(planned.order);
+}
+
 TraceExplanation explain_trace(const std::filesystem::path& file, const JobOfRun& job) {
   TraceExplanation explanation{.file = file.string(), .real = figures_of(io::read_profiler_trace(file), file.string())};
   train::TrainSections arguments = job.arguments;
@@ -51,7 +63,7 @@ TraceExplanation explain_trace(const std::filesystem::path& file, const JobOfRun
   explanation.planned = figures_of(plan.run());
   if (!explanation.has_order()) return explanation;
   explanation.order_distance = events_apart(explanation.real.order, explanation.planned.order);
-  if (explanation.order_distance > 0) try_settings(explanation, plans);
+  if (explanation.order_distance > 0 && !explanation.differs_in_root()) try_settings(explanation, plans);
   return explanation;
 }
 

@@ -42,6 +42,8 @@ struct TraceExplanation {
   bool has_order() const { return !real.order.empty(); }
   // The first event in which the orders differ; the length of both where they are equal.
   std::size_t first_difference() const;
+  // The orders differ, and without the root's events they are equal.
+  bool differs_in_root() const;
 };
 
 TraceExplanation explain_trace(const std::filesystem::path& file, const JobOfRun& job);

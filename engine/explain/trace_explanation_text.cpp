@@ -104,6 +104,12 @@ std::string order_text(const TraceExplanation& e) {
   text += line(fmt::format("  {} of {} events differ from the plan's {}; first event {}: the trace has {}, the plan {}",
                            e.order_distance, e.real.order.size(), e.planned.order.size(), at + 1,
                            events_from(e.real.order, at), events_from(e.planned.order, at)));
+  if (e.differs_in_root()) {
+    return text +
+           line(
+               "  they differ in the root alone: where the run computes the loss inside the model, as transformers "
+               "does with labels, add --loss-in-model to the job");
+  }
   return text + tried_text(e);
 }
 

@@ -144,6 +144,10 @@ void add_execution_keys(std::vector<Key>& table) {
           whole<&Job::objective, &Objective::total_chunk_size>(
               "--total-chunk-size", 0,
               "As --loss-chunk-size, for N tokens of a micro-batch: N / sequences, rounded down to a power of two"),
+          toggle<&Job::objective, &Objective::loss_in_model>(
+              "--loss-in-model",
+              "The model's forward returns the loss, as transformers' does with labels: FSDP's root is gathered before its backward")
+              .not_in_users_programs(),
           whole<&Job::launch, &Launch::distributed_timeout_minutes>("--distributed-timeout-minutes", 1,
                                                                     "How long a rank waits for its peers")
               .of_this_rank(),

@@ -113,6 +113,17 @@ void add_objective_rules(std::vector<Rule>& table) {
        [](const Job& job) { return job.objective.total_chunk_size > 0 && job.objective.loss_chunk_size > 0; },
        "--loss-chunk-size and --total-chunk-size are both given, and both say how many tokens a chunk of the loss has; "
        "remove one of them"},
+      {{"--loss-in-model"},
+       [](const Job& job) { return job.model.model_graph.has_value(); },
+       "--loss-in-model is of a model that is built here, and --model-graph is {--model-graph}, whose loss is where it was recorded; "
+       "remove it"},
+      {{"--loss-in-model"},
+       [](const Job& job) { return job.parallel.pipeline.pipeline_model_parallel_size > 1; },
+       "--loss-in-model is of a whole model, and --pipeline-model-parallel-size is {--pipeline-model-parallel-size}; remove one of "
+       "them"},
+      {{"--loss-in-model"},
+       [](const Job& job) { return !stage_of(job).takes_chunks; },
+       "--loss-in-model is of the loss of next tokens, and --stage is {--stage}; remove it"},
       {{"--loss-chunk-size", "--total-chunk-size"},
        [](const Job& job) { return !stage_of(job).takes_chunks; },
        "{flag} is {value}, which is for the loss of next tokens, and --stage is {--stage}; remove it"},

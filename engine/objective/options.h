@@ -38,6 +38,7 @@ struct ObjectiveOptions {
 
   std::int64_t loss_chunk_size = 0;   // tokens; 0: the logits of all tokens exist at once
   std::int64_t total_chunk_size = 0;  // above 0: loss_chunk_size follows from it and the micro-batch
+  bool loss_in_model = false;         // data::put_loss_in_model
 };
 
 }  // namespace loom::objective

@@ -6,6 +6,7 @@
 
 #include "engine/config/share_folder.h"
 #include "engine/core/error.h"
+#include "engine/data/loss_in_model.h"
 #include "engine/nn/make_rank.h"
 #include "engine/nn/router_loss.h"
 #include "engine/nn/stored_dtype.h"
@@ -305,6 +306,7 @@ std::shared_ptr<nn::Module> provide_tuned_model(const TrainSections& arguments, 
   auto model = provide_model(arguments, callbacks);
   apply_tuning(models::sharded_module(*model), tuning);
   models::apply_expert_options(*model, arguments.model.experts);
+  if (arguments.objective.loss_in_model) data::put_loss_in_model(*model, models::sharded_module(*model));
   return model;
 }
 

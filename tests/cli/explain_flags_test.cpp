@@ -25,6 +25,30 @@ TEST(ExplainFlags, TakeTheJobAsAPlanDoes) {
   EXPECT_FALSE(explained.job->json);
 }
 
+TEST(ExplainFlags, TakeFilesOfTheRunInPlaceOfAText) {
+  const auto explained = std::get<ExplainArguments>(parsed(
+      {"explain", "--trace", "t.json", "--snapshot", "s.pickle", "--model-config", "quickstart", "--world-size", "1"}));
+  EXPECT_EQ(explained.trace, "t.json");
+  EXPECT_EQ(explained.snapshot, "s.pickle");
+  EXPECT_TRUE(explained.job);
+  EXPECT_THAT(refusal({"explain", "--trace", "t.json"}),
+              HasSubstr("--trace is explained beside the plan of the run's job, and no job is given; add its words"));
+  EXPECT_THAT(refusal({"explain", "--trace"}), HasSubstr("--trace needs a value"));
+}
+
+TEST(LossInModel, IsOfAWholeModelAndTheNextToken) {
+  EXPECT_TRUE(
+      std::get<PlanArguments>(parsed({"plan", "--model-config", "quickstart", "--world-size", "1", "--loss-in-model"}))
+          .train.objective.loss_in_model);
+  EXPECT_THAT(
+      refusal({"plan", "--model-config", "quickstart", "--world-size", "1", "--loss-in-model", "--stage", "orm"}),
+      HasSubstr("--loss-in-model is of the loss of next tokens, and --stage is orm; remove it"));
+  EXPECT_THAT(
+      refusal({"plan", "--model-graph", "g.json.gz", "--world-size", "1", "--loss-in-model"}),
+      HasSubstr("--loss-in-model is of a model that is built here, and --model-graph is g.json.gz, whose loss is where "
+                "it was recorded; remove it"));
+}
+
 TEST(ExplainFlags, RefuseWhatIsOfPlans) {
   EXPECT_EQ(refusal({"explain"}),
             "no error text is given; use shardloom explain TEXT|FILE [the job's words], - is standard input");
@@ -52,7 +76,8 @@ TEST(ModelWeights, StandAloneInAPlan) {
             "--model-weights is given beside another model; keep one: weights alone, or a configuration");
   EXPECT_THAT(refusal({"plan", "--model-weights", "dir", "--compare", "a.yaml", "b.yaml"}),
               HasSubstr("--model-weights is of one plan; remove one of them"));
-  EXPECT_THAT(refusal({"train", "--model-weights", "dir"}), HasSubstr("unknown flag --model-weights"));
+  EXPECT_THAT(refusal({"train", "--model-weights", "dir"}),
+              HasSubstr("--model-weights is a flag of shardloom plan, and not of shardloom train; remove it"));
 }
 
 }  // namespace

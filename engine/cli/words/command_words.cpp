@@ -10,6 +10,7 @@
 #include "engine/core/error.h"
 #include "engine/core/parse_number.h"
 #include "engine/core/spelling.h"
+#include "engine/job/key.h"
 
 namespace loom::cli {
 namespace {
@@ -22,7 +23,17 @@ std::vector<std::string> flag_names(const Command& app) {
   return names;
 }
 
+// A key of the job that this command does not have.
+std::string_view command_of(const std::string& name) {
+  const auto key = std::ranges::find(job::keys(), std::string_view(name), &job::Key::name);
+  if (key == job::keys().end() || key->in_train == key->in_plan) return {};
+  return key->in_train ? "shardloom train" : "shardloom plan";
+}
+
 std::string unknown_flag(const Command& app, const std::string& name) {
+  if (const auto command = command_of(name); !command.empty() && app.full_name().starts_with("shardloom ")) {
+    return fmt::format("{} is a flag of {}, and not of {}; remove it", name, command, app.full_name());
+  }
   const auto nearest = nearest_spelling(name, flag_names(app));
   return fmt::format("unknown flag {}; {}", name,
                      nearest ? fmt::format("did you mean {}?", *nearest)
