@@ -6,11 +6,15 @@
 //                 number depends on the tokens; it is said to have no place.
 // Traces          each of DIR/h200_traces.json: the busy time within 5 % of the plan, forward and backward within 10 %;
 //                 FSDP's order is the plan's, event for event.
+// Peaks           each job of DIR/h200_peaks.json: what is allocated at most in forward, backward and optimizer of its
+//                 third step, within 0.1 % of the plan.
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "engine/cli/commands/explain_command.h"
+#include "engine/cli/commands/plan_command.h"
+#include "engine/cli/hub_callbacks.h"
 #include "engine/cli/words/arguments.h"
 #include "engine/dialects/hub_models.h"
 #include "engine/io/gzip.h"
@@ -26,6 +30,7 @@ using Json = nlohmann::json;
 
 constexpr double kBusy = 0.05;
 constexpr double kPhase = 0.1;
+constexpr double kPeak = 0.001;
 
 CaseJson read_packed(const std::filesystem::path& path) {
   return {Json::parse(io::text_of_file(path, std::size_t{1} << 26)), path.string()};
@@ -136,8 +141,37 @@ void compare_trace(const CaseJson& one, const CaseJson& configs, const std::file
                       : report.failed("trace " + name, differences);
 }
 
+Json planned(std::vector<std::string> words) {
+  words.insert(words.begin(), {"shardloom", "plan"});
+  std::vector<const char*> argv;
+  for (const std::string& word : words) argv.push_back(word.c_str());
+  const auto parsed =
+      cli::parse_arguments(static_cast<int>(argv.size()), argv.data(), {.cores = 1}, dialects::hub_models());
+  const auto& arguments = std::get<cli::PlanArguments>(parsed);
+  std::ostringstream out;
+  cli::run_plan(arguments, cli::hub_callbacks(arguments.train), out);
+  return Json::parse(out.str());
+}
+
+void compare_peaks(const CaseJson& one, const CaseJson& configs, const std::string& name, ParityReport& report) {
+  const Scratch scratch("explain_gpu_runs");
+  const Json plan = planned(job_of(one, configs, scratch.path()));
+  double worst = 0;
+  for (const Json& phase : plan.at("memory").at("phases")) {
+    const double real = one.at("peaks").at(phase.at("phase").get<std::string>()).get<double>();
+    worst = std::max(worst, std::abs(phase.at("peak_allocated_bytes").get<double>() / real - 1));
+  }
+  const std::string text = fmt::format("{:.4f} % from the plan at most", 100 * worst);
+  worst <= kPeak ? report.passed(name, text) : report.failed(name, text);
+}
+
 int run(const std::filesystem::path& folder) {
   ParityReport report;
+  const CaseJson peaks = read_packed(folder / "h200_peaks.json");
+  for (std::size_t i = 0; i < peaks.at("rows").size(); ++i) {
+    compare_peaks(peaks.at("rows").at(i), peaks.at("configs"), fmt::format("peaks {}", i), report);
+  }
+  peaks.check_all_read({"reserved"});
   const CaseJson memory = read_packed(folder / "h200_out_of_memory.json.gz");
   for (std::size_t i = 0; i < memory.at("cases").size(); ++i) {
     const CaseJson one = memory.at("cases").at(i);

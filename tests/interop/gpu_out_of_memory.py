@@ -3,9 +3,9 @@
 Runs on one GPU: rank 0 of a world of N through the fake process group, whose buffers are real. At a module that is drawn
 by seed, in forward or backward, the memory of the process is capped at what it has reserved, so that the next request
 which the allocator cannot serve from its cache fails. OUT/cases.json gets PyTorch's text, the traceback, and the place where it came from:
-the phase and the wrapped module. With --snapshots, OUT gets a memory snapshot of a whole step too.
+the phase and the wrapped module. With --snapshots, OUT gets a memory snapshot of a whole step too; with --peaks, peaks alone.
 
-usage: gpu_out_of_memory.py OUT [--cases N] [--snapshots]
+usage: gpu_out_of_memory.py OUT [--cases N] [--snapshots] | OUT --peaks
 """
 
 import argparse
@@ -146,13 +146,47 @@ def one(name, world, sequence, micro_batch, reshard, step, cap_at, snapshot=None
         dist.destroy_process_group()
 
 
+def peaks(name, world, sequence, micro_batch, reshard):
+    """Peaks of allocated memory in forward, backward and optimizer of the third step, and what is reserved."""
+    gc.collect()
+    torch.cuda.empty_cache()
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=world)
+    try:
+        model, _ = make_model(CONFIGS[name], world, reshard)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, foreach=True)
+        ids = torch.randint(0, CONFIGS[name]["vocab_size"], (micro_batch, sequence), device="cuda")
+        found = {}
+        for _ in range(3):
+            for phase in ("forward", "backward", "optimizer"):
+                torch.cuda.reset_peak_memory_stats()
+                if phase == "forward":
+                    loss = model(input_ids=ids, labels=ids).loss
+                elif phase == "backward":
+                    loss.backward()
+                else:
+                    optimizer.step()
+                    optimizer.zero_grad(set_to_none=True)
+                    del loss
+                found[phase] = torch.cuda.max_memory_allocated()
+        return {"model": name, "world": world, "sequence": sequence, "micro_batch": micro_batch, "reshard": reshard,
+                "peaks": found, "reserved": torch.cuda.memory_reserved()}
+    finally:
+        dist.destroy_process_group()
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("out", type=pathlib.Path)
     parser.add_argument("--cases", type=int, default=24)
     parser.add_argument("--snapshots", action="store_true")
+    parser.add_argument("--peaks", action="store_true", help="peaks of twelve jobs, into OUT/peaks.json")
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
+    if arguments.peaks:
+        rows = [peaks(name, *job) for name in CONFIGS
+                for job in ((8, 2048, 2, True), (4, 4096, 1, False), (2, 1024, 3, True))]
+        (arguments.out / "peaks.json").write_text(json.dumps({"configs": CONFIGS, "rows": rows}, indent=1))
+        return
     about = {"torch": torch.__version__, "transformers": transformers.__version__,
              "device": torch.cuda.get_device_name(), "configs": CONFIGS}
     random.seed(34)

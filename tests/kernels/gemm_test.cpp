@@ -215,7 +215,7 @@ TEST(Gemm, NamesWhatItWasLinkedWith) {
   EXPECT_THAT(
       std::string(gemm_backend()),
       testing::MatchesRegex(
-          "(oneDNN|Eigen) [0-9]+\\.[0-9]+\\.[0-9]+|own (AVX2|AVX-512|AVX-512 bf16|AMX|.Eigen on this processor.)"));
+          "(oneDNN|Eigen) [0-9]+\\.[0-9]+\\.[0-9]+|own (AVX2|AVX-512|AVX-512 bf16|AMX bf16|.Eigen on this processor.)"));
 }
 
 TEST(Gemm, RefusesTypesAndSizesOutsideTheContract) {

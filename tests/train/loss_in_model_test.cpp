@@ -1,5 +1,5 @@
-// Promise: a loss inside the model's forward has the values of one behind it, step for step, on every rank, with the same
-//          reports; the root's backward begins with it.
+// Promise: a loss inside the model's forward has the values of one behind it, step for step, on every rank, with the
+//          same reports; the root's backward begins with it.
 // World:   the tiny model on two ranks.
 #include "engine/data/loss_in_model.h"
 
@@ -56,7 +56,8 @@ TEST_F(LossInModel, HasTheValuesOfALossBehindIt) {
   EXPECT_EQ(behind.losses.size(), 3U);
 }
 
-// A micro-batch: forward root, embed, head; backward head and embed, or the root first, whose parameters are freed by then.
+// A micro-batch: forward root, embed, head; backward head and embed, or the root first, whose parameters are freed by
+// then.
 TEST_F(LossInModel, GathersTheRootBeforeTheBackwardOfTheLoss) {
   const Run behind = run(false), inside = run(true);
   ASSERT_GE(inside.gathers.size(), 4U);
