@@ -19,6 +19,7 @@ struct Case {
   std::string yaml = {};
   bool has_same_kernels = true;  // false: dropout of scores is composed here, and inside of PyTorch's attention
   std::vector<std::int64_t> image_size = {};  // of one picture a sequence; empty: text
+  std::string others = {};                    // further patterns: with all of the root's modules, it is freed too
 
   friend void PrintTo(const Case& one, std::ostream* out) { *out << one.name << ": " << one.yaml; }
 };
@@ -30,8 +31,8 @@ class GraphPlan : public ::testing::TestWithParam<Case> {
     a.model.model_config.reset();
     a.data.data_path.clear();
     const std::string yaml = fmt::format(
-        "sharding_size: auto\nparam_dtype: bf16\nreduce_dtype: fp32\nsub_modules_to_wrap: [\"{}.{{*}}\"]\n{}",
-        fmt::join(GetParam().layers, ".{*}\", \""), GetParam().yaml);
+        "sharding_size: auto\nparam_dtype: bf16\nreduce_dtype: fp32\nsub_modules_to_wrap: [\"{}.{{*}}\"{}]\n{}",
+        fmt::join(GetParam().layers, ".{*}\", \""), GetParam().others, GetParam().yaml);
     test::write_file(folder_ / "fsdp2.yaml", yaml);
     a.parallel.fsdp2_config_path = folder_ / "fsdp2.yaml";
     a.data.seq_length = 128;
@@ -47,6 +48,7 @@ class GraphPlan : public ::testing::TestWithParam<Case> {
     train::TrainSections a = job();
     a.model.model_config = kGraphs / GetParam().name / "config.json";
     a.data.image_size = GetParam().image_size;
+    a.objective.loss_in_model = true;  // as in the recording
     return a;
   }
   static StepEstimate plan(const train::TrainSections& a) { return estimate_step(a, cli::hub_callbacks(a), profile()); }
@@ -90,11 +92,17 @@ const std::vector<std::string> kInternVL = {"model.vision_tower.encoder.layer", 
 constexpr const char* kInternVLRecompute =
     "recompute_modules: [\"model.vision_tower.encoder.layer.{*}\", \"model.language_model.layers.{*}\"]\n";
 
+constexpr const char* kReshard = "reshard_after_forward: true\n";
+constexpr const char* kEnds = ", \"model.embed_tokens\", \"lm_head\"";
+
 INSTANTIATE_TEST_SUITE_P(
     Models, GraphPlan,
     ::testing::Values(Case{"tiny_qwen3", {"model.layers"}},
                       Case{"tiny_qwen3", {"model.layers"}, "recompute_modules: [\"model.layers.{*}\"]\n"},
-                      Case{"tiny_gpt2", {"transformer.h"}, "", false}, Case{"tiny_llama", {"model.layers"}},
+                      Case{"tiny_qwen3", {"model.layers"}, kReshard, true, {}, kEnds},
+                      Case{"tiny_llama", {"model.layers"}, kReshard, true, {}, kEnds},
+                      Case{"tiny_gpt2", {"transformer.h"}, "", false}, Case{"tiny_gpt2_plain", {"transformer.h"}},
+                      Case{"tiny_gpt2_plain", {"transformer.h"}, kReshard}, Case{"tiny_llama", {"model.layers"}},
                       Case{"tiny_internvl", kInternVL, "", true, {64}},
                       Case{"tiny_internvl", kInternVL, kInternVLRecompute, true, {64}}),
     [](const auto& info) { return fmt::format("{}_{}", info.param.name, info.index); });
