@@ -1,5 +1,5 @@
-// The loss inside the model's forward, as transformers computes it of labels: FSDP's root then returns the loss, and the
-// root's backward begins before that of the loss. Without it the root returns logits, and the loss is behind it.
+// The loss inside the model's forward, as transformers computes it of labels: FSDP's root then returns the loss, and
+// its backward begins before that of the loss. Without it the root returns logits, and the loss is behind it.
 //
 // Order     put_loss_in_model() before the model is wrapped; then forward_with_loss(), once a forward.
 // Values    are the same.
