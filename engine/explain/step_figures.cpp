@@ -1,7 +1,10 @@
 #include "engine/explain/step_figures.h"
 
 #include <algorithm>
+#include <fmt/format.h>
+#include <limits>
 #include <optional>
+#include <utility>
 
 #include "engine/core/error.h"
 #include "engine/core/shown_path.h"
@@ -42,7 +45,7 @@ bool has_any(std::string_view name, std::initializer_list<std::string_view> word
 }
 
 WorkClass class_of_kernel(std::string_view name) {
-  if (has_any(name, {"nccl", "rccl", "ncclDev", "oneShot", "twoShot"})) return WorkClass::kCollective;
+  if (has_any(name, {"nccl", "rccl", "oneShot", "twoShot"})) return WorkClass::kCollective;
   if (has_any(name, {"sdpa", "fmha", "flash", "attention", "compute_dot_do_o", "convert_dq"})) {
     return WorkClass::kAttention;
   }
@@ -220,7 +223,6 @@ std::vector<std::string> order_of(const device::Recording& recording) {
   return order;
 }
 
-// Adds up what has no group of its own too.
 class FigureSums {
  public:
   void add(WorkClass work, StepPhase phase, const std::string& group, const Span& span) {
