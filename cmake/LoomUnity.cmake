@@ -1,39 +1,109 @@
 # loom_group_sources(target): compiles the sources of a target together in groups, with LOOM_UNITY.
 #
 # A group is one translation unit (CMake's unity build): what its sources include and instantiate is compiled once. Two
-# sources share a group only if no name that begins a line in one (a function, type, constant or test at file scope)
-# begins a line in the other, so that no name of an anonymous namespace clashes, and if they open the same namespaces.
+# sources share a group only if they open the same namespaces and none of their names at file scope clash:
+#   own    of an anonymous namespace, a constant, a type: no other source of the group has the name
+#   shared a function outside anonymous namespaces: another source may overload it, but has no name of its own like it
+#   using  `using a::b;`, `using B = ...;`: another source may say the same, but nothing else of that name
 # Sources with compile options of their own stay alone. A new clash after an edit is a compile error: configure again, and the sources part.
 set(LOOM_GROUP_SIZE 12)
 
+# Names of functions that begin a line of the text.
+function(loom_function_names text result)
+  set(names "")
+  string(REGEX MATCHALL "\n[A-Za-z][^\n(=]*[ *&]+[A-Za-z_0-9]+.?[(]" found "${text}")
+  foreach(match IN LISTS found)
+    string(REGEX REPLACE "[^A-Za-z_0-9]?[(]$" "" match "${match}")
+    string(REGEX REPLACE "^.*[^A-Za-z_0-9]" "" match "${match}")
+    list(APPEND names "${match}")
+  endforeach()
+  set(${result} "${names}" PARENT_SCOPE)
+endfunction()
+
+# own, shared, using (texts without blanks), using_names and namespaces of a source, each as <result>_<list>.
 function(loom_names_of source result)
   file(READ "${source}" text)
-  string(REGEX REPLACE "[][;]" "" text "\n${text}")
-  set(names "")
+  string(REGEX REPLACE "[][]" "" text "\n${text}")
+  string(REPLACE ";" "\t" text "${text}")  # CMake's lists are cut at semicolons
+  string(REGEX MATCHALL "\nnamespace loom[^\n{]*" namespaces "${text}")
+
+  set(using "")
+  set(using_names "")
+  string(REGEX MATCHALL "\nusing [A-Za-z_0-9:]+( = [^\n\t]*)?\t" found "${text}")
+  foreach(match IN LISTS found)
+    string(REGEX REPLACE "[ \n\t]" "" match "${match}")
+    string(REGEX REPLACE "=.*" "" name "${match}")
+    string(REGEX REPLACE "^using(.*::)?" "" name "${name}")
+    list(APPEND using "${match}")
+    list(APPEND using_names "${name}")
+  endforeach()
+
+  set(own "")
   foreach(pattern
-      "\n(template *<[^\n]*> *)?(struct|class|enum class|enum|using) [A-Za-z_0-9]+"  # a type
+      "\n(template *<[^\n]*> *)?(struct|class|enum class|enum) [A-Za-z_0-9]+"        # a type
       "\nTEST(_F|_P)?.[A-Za-z_0-9]+, *[A-Za-z_0-9]+"                                 # a test
-      "\n[A-Za-z][^\n(=]*[ *&]+[A-Za-z_0-9]+.?[(]"                                   # a function
-      "\n(constexpr|const|static|inline|thread_local|std::)[^\n(={]*[ *&]+[A-Za-z_0-9]+ *[={(]")  # a constant
+      "\n(constexpr|const|static|inline|thread_local|std::)[^\n(={]*[ *&]+[A-Za-z_0-9]+ *[={]")  # a constant
     string(REGEX MATCHALL "${pattern}" found "${text}")
     foreach(match IN LISTS found)
-      string(REGEX REPLACE "[ ={(]+$" "" match "${match}")
+      string(REGEX REPLACE "[ ={]+$" "" match "${match}")
       string(REGEX REPLACE "^.*TEST(_F|_P)?.([A-Za-z_0-9]+), *" "\\2_" match "${match}")
       string(REGEX REPLACE "^.*[^A-Za-z_0-9]" "" match "${match}")
-      list(APPEND names "${match}")
+      list(APPEND own "${match}")
     endforeach()
   endforeach()
   string(REGEX MATCHALL "\n(constexpr|const|static|inline) [^\n]*" constants "${text}")  # several on a line
   string(REGEX MATCHALL "k[A-Z][A-Za-z0-9]*" constants "${constants}")
-  list(APPEND names ${constants})
-  list(REMOVE_DUPLICATES names)
-  list(REMOVE_ITEM names "" namespace loom test)
-  set(${result} "${names}" PARENT_SCOPE)
-  string(REGEX MATCHALL "\nnamespace loom[^\n{]*" namespaces "${text}")
-  list(REMOVE_DUPLICATES namespaces)
-  string(MAKE_C_IDENTIFIER "${namespaces}" namespaces)
-  set(${result}_namespaces "${namespaces}" PARENT_SCOPE)
+  list(APPEND own ${constants})
+
+  set(shared "")
+  string(FIND "${text}" "\nnamespace {\n" begin)
+  while(begin GREATER_EQUAL 0)
+    string(SUBSTRING "${text}" 0 ${begin} outside)
+    string(SUBSTRING "${text}" ${begin} -1 text)
+    string(FIND "${text}" "\n}  // namespace\n" end)
+    string(SUBSTRING "${text}" 0 ${end} inside)
+    loom_function_names("${outside}" names)
+    list(APPEND shared ${names})
+    loom_function_names("${inside}" names)
+    list(APPEND own ${names})
+    if(end LESS 0)
+      set(text "")
+    else()
+      math(EXPR end "${end} + 1")
+      string(SUBSTRING "${text}" ${end} -1 text)
+    endif()
+    string(FIND "${text}" "\nnamespace {\n" begin)
+  endwhile()
+  loom_function_names("${text}" names)
+  list(APPEND shared ${names})
+
+  foreach(list own shared using using_names namespaces)
+    list(REMOVE_DUPLICATES ${list})
+    list(REMOVE_ITEM ${list} "" test)
+    set(${result}_${list} "${${list}}" PARENT_SCOPE)
+  endforeach()
 endfunction()
+
+# Whether a source with the lists names_* can join the group with the lists group_*, by index of the group.
+macro(loom_clashes group result)
+  set(${result} FALSE)
+  foreach(name IN LISTS names_own)
+    if(name IN_LIST own_${group} OR name IN_LIST shared_${group} OR name IN_LIST using_names_${group})
+      set(${result} TRUE)
+    endif()
+  endforeach()
+  foreach(name IN LISTS names_shared)
+    if(name IN_LIST own_${group} OR name IN_LIST using_names_${group})
+      set(${result} TRUE)
+    endif()
+  endforeach()
+  foreach(name text IN ZIP_LISTS names_using_names names_using)
+    if(name IN_LIST own_${group} OR name IN_LIST shared_${group}
+        OR (name IN_LIST using_names_${group} AND NOT text IN_LIST using_${group}))
+      set(${result} TRUE)
+    endif()
+  endforeach()
+endmacro()
 
 function(loom_group_sources target)
   if(NOT LOOM_UNITY)
@@ -54,13 +124,7 @@ function(loom_group_sources target)
       if(size GREATER_EQUAL LOOM_GROUP_SIZE OR (size AND NOT names_namespaces STREQUAL namespaces_${group}))
         continue()
       endif()
-      set(clash FALSE)
-      foreach(name IN LISTS names)
-        if(name IN_LIST names_${group})
-          set(clash TRUE)
-          break()
-        endif()
-      endforeach()
+      loom_clashes(${group} clash)
       if(NOT clash)
         set(chosen ${group})
         break()
@@ -72,7 +136,9 @@ function(loom_group_sources target)
     endif()
     list(APPEND members_${chosen} "${source}")
     set(namespaces_${chosen} "${names_namespaces}")
-    list(APPEND names_${chosen} ${names})
+    foreach(list own shared using using_names)
+      list(APPEND ${list}_${chosen} ${names_${list}})
+    endforeach()
     set_source_files_properties("${source}" PROPERTIES UNITY_GROUP "${target}_${chosen}")
   endforeach()
 endfunction()

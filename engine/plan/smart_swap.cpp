@@ -15,7 +15,7 @@ namespace loom::plan {
 namespace {
 
 // The blocks are in the order of their first tensors.
-struct Candidate {
+struct SwapCandidate {
   SwapChoice choice;
   std::size_t block = 0;
 
@@ -41,9 +41,9 @@ std::int64_t copies_ns(const virtual_time::TimeModel& model, std::int64_t bytes)
 }
 
 // Each tensor once, with its shortest idle time; only those that the copies fit.
-std::vector<Candidate> candidates_of(const offload::SwapWatch& watch, const virtual_time::RankTimes& times,
-                                     const virtual_time::TimeModel& model) {
-  std::vector<Candidate> all;
+std::vector<SwapCandidate> candidates_of(const offload::SwapWatch& watch, const virtual_time::RankTimes& times,
+                                         const virtual_time::TimeModel& model) {
+  std::vector<SwapCandidate> all;
   std::map<std::string, std::size_t> blocks;
   std::map<std::pair<std::size_t, std::int64_t>, std::size_t> known;
   for (const offload::SeenTensor& seen : watch.seen) {
@@ -58,8 +58,8 @@ std::vector<Candidate> candidates_of(const offload::SwapWatch& watch, const virt
       choice.idle_ns = std::min(choice.idle_ns, idle);
     }
   }
-  std::erase_if(all, [&](const Candidate& c) { return c.choice.idle_ns < copies_ns(model, c.choice.bytes); });
-  std::ranges::sort(all, [](const Candidate& a, const Candidate& b) {
+  std::erase_if(all, [&](const SwapCandidate& c) { return c.choice.idle_ns < copies_ns(model, c.choice.bytes); });
+  std::ranges::sort(all, [](const SwapCandidate& a, const SwapCandidate& b) {
     if (a.weight() != b.weight()) return a.weight() > b.weight();
     return std::pair(a.block, a.choice.ordinal) < std::pair(b.block, b.choice.ordinal);
   });
@@ -116,7 +116,7 @@ class Trials {
   virtual_time::HardwareProfile profile_;
 };
 
-std::vector<SwapChoice> first_of(const std::vector<Candidate>& candidates, std::size_t count) {
+std::vector<SwapChoice> first_of(const std::vector<SwapCandidate>& candidates, std::size_t count) {
   std::vector<SwapChoice> chosen;
   for (std::size_t i = 0; i < count; ++i) chosen.push_back(candidates[i].choice);
   return chosen;
@@ -188,7 +188,7 @@ SmartSwap choose_swaps(const train::TrainSections& arguments, const train::Pretr
   SmartSwap swap;
   swap.budget_bytes = budget_bytes;
   swap.unswapped_bytes = swap.swapped_bytes = unswapped.memory.peak_reserved_bytes;
-  const std::vector<Candidate> candidates =
+  const std::vector<SwapCandidate> candidates =
       candidates_of(*watch, unswapped.run().times, virtual_time::TimeModel(profile));
   swap.candidates = static_cast<std::int64_t>(candidates.size());
   if (trials.within_budget({})) return swap;

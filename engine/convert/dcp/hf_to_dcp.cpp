@@ -7,6 +7,7 @@
 #include "engine/convert/dcp/dcp_output.h"
 #include "engine/convert/dcp/names.h"
 #include "engine/convert/hf/expert_tensors.h"
+#include "engine/convert/mcore/mcore_output.h"
 #include "engine/core/error.h"
 #include "engine/core/shown_text.h"
 #include "engine/core/spelling.h"
@@ -14,8 +15,6 @@
 
 namespace loom::checkpoint {
 namespace {
-
-constexpr double kMegatronVersion = 3.0;  // of checkpoints, as Megatron-LM says it
 
 // What goes into one file of the checkpoint, in order.
 using FileTensors = std::map<std::string, std::vector<OutputTensor>>;
