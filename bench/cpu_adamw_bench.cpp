@@ -28,7 +28,7 @@ constexpr int kSteps = 10;
 
 Tensor host_tensor(std::int64_t elems, DType dtype) {
   auto storage = std::make_shared<Storage>(Place::kHost, &device::Device::current(), elems * element_bytes(dtype),
-                                           device::MemCategory::kShard, "tensor of the host", /*pinned=*/true);
+                                           device::MemCategory::kParameter, "tensor of the host", /*pinned=*/true);
   storage->allocate();
   return {std::move(storage), 0, {elems}, dtype};
 }

@@ -87,8 +87,8 @@ void copy_stream(benchmark::State& state, device::StreamId id) {
   options.executor = device::ExecutorKind::kThreaded;
   options.host_allocator = offload::make_host_allocator({.pinned_pool_bytes = kArrayBytes});
   device::Device& device = device::Device::install(context, options);
-  const auto host = device.host_memory().allocate(kArrayBytes, device::MemCategory::kShard, true);
-  const auto memory = device.memory().allocate(kArrayBytes, device::MemCategory::kShard, "copied");
+  const auto host = device.host_memory().allocate(kArrayBytes, device::MemCategory::kParameter, true);
+  const auto memory = device.memory().allocate(kArrayBytes, device::MemCategory::kParameter, "copied");
   std::memset(host->data(), 3, kArrayBytes);
   std::memset(memory->data(), 5, kArrayBytes);
   const bool in = id == device::StreamId::kH2D;

@@ -11,11 +11,10 @@
 #include <cstdint>
 #include <vector>
 
+#include "engine/device/mem_category.h"
 #include "engine/device/stream_id.h"
 
 namespace loom::device {
-
-enum class MemCategory : std::uint8_t;
 
 enum class AllocatorAction : std::uint8_t {
   kAlloc,
@@ -36,7 +35,7 @@ struct AllocatorChange {
 };
 
 struct AllocatorOrigin {
-  MemCategory category{};
+  MemCategory category = MemCategory::kTemporary;
   std::int32_t what = 0;    // "gather of 'layers.3'": a number for Recording::text()
   std::int32_t site = 0;    // the running modules: a number for text(); 0: none, or not recorded
   std::int64_t event = -1;  // its allocation: an index of AllocatorTrace::events; -1: before the recording

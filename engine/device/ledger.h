@@ -4,11 +4,14 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <functional>
+#include <string_view>
 #include <utility>
 
 #include "engine/core/rounding.h"
+#include "engine/device/mem_category.h"
 #include "engine/device/memory.h"
 
 namespace loom::device {
@@ -24,6 +27,8 @@ class MemLedger {
   void remove(MemCategory category, std::int64_t bytes) { change(category, -rounded(bytes)); }
 
   const MemStats& stats() const { return stats_; }
+  // By place, of the categories that have been used.
+  const std::array<std::string_view, kMemCategories>& names() const { return names_; }
   // Called after every change; empty: no call.
   void observe(std::function<void()> observer) { observer_ = std::move(observer); }
   void reset_peaks() {
@@ -34,10 +39,10 @@ class MemLedger {
 
  private:
   void change(MemCategory category, std::int64_t bytes) {
-    const auto c = static_cast<std::size_t>(category);
-    stats_.by_category[c] += bytes;
+    names_[category.place()] = category.name();
+    stats_.by_category[category] += bytes;
     stats_.total_bytes += bytes;
-    stats_.peak_by_category[c] = std::max(stats_.peak_by_category[c], stats_.by_category[c]);
+    stats_.peak_by_category[category] = std::max(stats_.peak_by_category[category], stats_.by_category[category]);
     if (stats_.total_bytes > stats_.peak_bytes) {
       stats_.peak_bytes = stats_.total_bytes;
       stats_.by_category_at_peak = stats_.by_category;
@@ -46,6 +51,7 @@ class MemLedger {
   }
 
   const std::int64_t rounding_bytes_;
+  std::array<std::string_view, kMemCategories> names_{};
   MemStats stats_;
   std::function<void()> observer_;
 };

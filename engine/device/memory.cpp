@@ -7,18 +7,11 @@
 namespace loom::device {
 namespace {
 
-constexpr std::array<std::string_view, kMemCategories> kNames{
-    "shard", "gather_buffer", "unsharded", "gradient", "reduce_buffer", "optimizer_state", "activation", "temporary"};
-constexpr std::array<LifeClass, kMemCategories> kLives{
-    LifeClass::kStatic,        LifeClass::kCommunication, LifeClass::kCommunication, LifeClass::kStep,
-    LifeClass::kCommunication, LifeClass::kStatic,        LifeClass::kActivation,    LifeClass::kTemporary};
 constexpr std::array<std::string_view, kLifeClasses> kLifeNames{"static", "step", "activation", "temporary",
                                                                 "communication"};
 
 }  // namespace
 
-std::string_view name(MemCategory category) { return kNames[static_cast<std::size_t>(category)]; }
-LifeClass life_of(MemCategory category) { return kLives[static_cast<std::size_t>(category)]; }
 std::string_view name(LifeClass life) { return kLifeNames[static_cast<std::size_t>(life)]; }
 
 Block::Block(std::shared_ptr<MemLedger> ledger, std::shared_ptr<std::byte> memory, std::int64_t bytes,
@@ -72,7 +65,7 @@ std::shared_ptr<Block> DeviceMemory::adopt(std::shared_ptr<std::byte> memory, st
 std::shared_ptr<Block> DeviceMemory::make_block(std::int64_t bytes, MemCategory category, std::string_view what,
                                                 const std::function<std::shared_ptr<std::byte>()>& memory) {
   requested_ = {category, what};
-  CachingAllocator::Piece* piece = bytes == 0 ? nullptr : allocator_->allocate(bytes, current_pool_, life_of(category));
+  CachingAllocator::Piece* piece = bytes == 0 ? nullptr : allocator_->allocate(bytes, current_pool_, category.life());
   if (bytes > 0 && piece == nullptr) raise_out_of_memory(bytes, what);
   HeldPiece held(allocator_, piece);
   return std::make_shared<Block>(ledger_, dry_run_ ? nullptr : memory(), bytes, category, std::move(held),
@@ -82,7 +75,7 @@ std::shared_ptr<Block> DeviceMemory::make_block(std::int64_t bytes, MemCategory 
 // What has no room there ends the comparison.
 HeldPiece DeviceMemory::compared_piece(std::int64_t bytes, MemCategory category) {
   if (bytes == 0 || compared_ == nullptr) return {};
-  CachingAllocator::Piece* piece = compared_->allocate(bytes, current_pool_, life_of(category));
+  CachingAllocator::Piece* piece = compared_->allocate(bytes, current_pool_, category.life());
   HeldPiece held(compared_, piece);
   if (piece == nullptr) compared_ = nullptr;
   return held;
@@ -109,7 +102,8 @@ void DeviceMemory::observe_allocator(
   if (!observer) return allocator_->observe({});
   allocator_->observe([this, observer = std::move(observer)](const AllocatorChange& change) {
     const bool is_alloc = change.action == AllocatorAction::kAlloc;
-    observer(change, is_alloc ? requested_.category : MemCategory{}, is_alloc ? requested_.what : std::string_view{});
+    observer(change, is_alloc ? requested_.category : MemCategory::kTemporary,
+             is_alloc ? requested_.what : std::string_view{});
   });
 }
 
@@ -121,7 +115,8 @@ void DeviceMemory::raise_out_of_memory(std::int64_t bytes, std::string_view what
   const auto line = [&](std::string_view name, std::int64_t in_use) {
     if (in_use > 0) table += fmt::format("\n  {:<16}{:>12.1f} MiB", name, mib(in_use));
   };
-  for (std::size_t c = 0; c < kMemCategories; ++c) line(kNames[c], stats.by_category[c]);
+  auto name = ledger_->names().begin();
+  for (const std::int64_t in_use : stats.by_category) line(*name++, in_use);
   if (table.empty()) table = " nothing";
   line("reserved", stats.allocator.reserved_bytes);
   const std::int64_t capacity = capacity_bytes();

@@ -12,7 +12,6 @@
 // Threads     the rank's host thread; keep-alives may end on any thread.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -26,26 +25,10 @@
 #include "engine/device/allocator_trace.h"
 #include "engine/device/arena.h"
 #include "engine/device/caching_allocator.h"
+#include "engine/device/mem_category.h"
 #include "engine/device/stream_id.h"
 
 namespace loom::device {
-
-enum class MemCategory : std::uint8_t {
-  kShard,         // this rank's rows of parameters
-  kGatherBuffer,  // input and output of all-gathers in flight
-  kUnsharded,     // full parameters
-  kGradient,      // gradients of parameters, full or sharded
-  kReduceBuffer,  // input and output of reductions in flight
-  kOptimizerState,
-  kActivation,  // outputs of operators, their gradients, inputs
-  kTemporary,   // workspace inside an operator
-};
-inline constexpr int kMemCategories = 8;
-// "shard", "gather_buffer", ... as in metrics.jsonl.
-std::string_view name(MemCategory category);
-LifeClass life_of(MemCategory category);
-
-using CategoryBytes = std::array<std::int64_t, kMemCategories>;
 
 struct MemStats {
   std::int64_t total_bytes = 0;
@@ -156,7 +139,7 @@ class DeviceMemory {
   const std::shared_ptr<MemLedger> ledger_;
   // Of the present call of make_block().
   struct {
-    MemCategory category{};
+    MemCategory category = MemCategory::kTemporary;
     std::string_view what;
   } requested_;
 };

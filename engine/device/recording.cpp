@@ -15,9 +15,7 @@ MemoryPeaks peaks_of(std::span<const MemorySample> samples) {
       peaks.by_category_at_peak = sample.by_category;
     }
     first = false;
-    for (std::size_t c = 0; c < kMemCategories; ++c) {
-      peaks.by_category[c] = std::max(peaks.by_category[c], sample.by_category[c]);
-    }
+    peaks.by_category.raise_to(sample.by_category);
     peaks.allocated_bytes = std::max(peaks.allocated_bytes, sample.allocated_bytes);
     peaks.reserved_bytes = std::max(peaks.reserved_bytes, sample.reserved_bytes);
   }

@@ -46,7 +46,7 @@ void materialize(Module& root) {
     originals.push_back(original);
     Tensor& replacement = made[original.id()];
     if (!replacement.defined()) {
-      replacement = Tensor::empty(original.shape(), original.dtype(), device::MemCategory::kUnsharded, path);
+      replacement = Tensor::empty(original.shape(), original.dtype(), device::MemCategory::kParameter, path);
       replacement.set_requires_grad(original.requires_grad());
     }
     slot->value = replacement;
@@ -55,7 +55,7 @@ void materialize(Module& root) {
     for (auto& [name, buffer, persistent] : module->own_buffers()) {
       if (!buffer.is_meta()) continue;
       const auto make = persistent ? Tensor::zeros : Tensor::empty;
-      buffer = make(buffer.shape(), buffer.dtype(), device::MemCategory::kUnsharded, join_path(path, name));
+      buffer = make(buffer.shape(), buffer.dtype(), device::MemCategory::kParameter, join_path(path, name));
     }
   }
 }

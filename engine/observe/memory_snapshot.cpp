@@ -136,7 +136,7 @@ class Maker {
       case AllocatorAction::kAlloc:
       case AllocatorAction::kFree:
         added.stack = stack_of(event.origin);
-        added.user_metadata = text(device::name(event.origin.category));
+        added.user_metadata = text(event.origin.category.name());
         if (event.change.action == AllocatorAction::kAlloc) break;
         added.action = SnapshotAction::kFreeRequested;
         trace.push_back(added);
@@ -190,7 +190,7 @@ class Maker {
   }
 
   struct Known {
-    device::MemCategory category{};
+    device::MemCategory category = device::MemCategory::kTemporary;
     std::int32_t what = 0, site = 0, phase = 0, kernel = 0;
     auto operator<=>(const Known&) const = default;
   };
@@ -215,7 +215,7 @@ class Maker {
       const Place call = of_call(calls, outer);
       stack.push_back(frame(call.module, call.name));
     }
-    stack.push_back(frame(device::name(known.category), phase));
+    stack.push_back(frame(known.category.name(), phase));
     return stack;
   }
 

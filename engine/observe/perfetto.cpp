@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "engine/core/shown_path.h"
+#include "sharding/memory.h"
 
 namespace loom::observe {
 namespace {
@@ -350,10 +351,9 @@ void RankWriter::write_arrow(std::size_t from, std::size_t to, std::int64_t at_n
 void RankWriter::write_counters() {
   const MemoryPoint* before = nullptr;
   for (const MemoryPoint& point : rank_.memory) {
-    for (std::size_t c = 0; c < device::kMemCategories; ++c) {
+    for (const device::MemCategory c : sharding::kMemCategories) {
       if (before != nullptr && before->by_category[c] == point.by_category[c]) continue;
-      write_counter(point.time_ns, fmt::format("memory: {}", device::name(static_cast<device::MemCategory>(c))),
-                    point.by_category[c]);
+      write_counter(point.time_ns, fmt::format("memory: {}", c.name()), point.by_category[c]);
     }
     if (before == nullptr || before->allocated_bytes != point.allocated_bytes) {
       write_counter(point.time_ns, "memory: allocated", point.allocated_bytes);

@@ -10,6 +10,7 @@
 
 #include "engine/observe/memory_points.h"
 #include "engine/observe/step_groups.h"
+#include "sharding/memory.h"
 
 namespace loom::observe {
 namespace {
@@ -117,9 +118,7 @@ std::vector<MemoryPoint> thinned(std::vector<MemoryPoint> points, std::int64_t l
 
 ordered_json peaks_json(const device::MemoryPeaks& peaks) {
   ordered_json json;
-  for (std::size_t c = 0; c < device::kMemCategories; ++c) {
-    json[std::string(device::name(static_cast<device::MemCategory>(c)))] = peaks.by_category[c];
-  }
+  for (const device::MemCategory c : sharding::kMemCategories) json[std::string(c.name())] = peaks.by_category[c];
   json["total"] = peaks.total_bytes;
   return json;
 }
@@ -153,15 +152,17 @@ ordered_json memory_over_step_json(const ReportStep& step, std::int64_t limit) {
   std::array<std::vector<std::int64_t>, device::kMemCategories> categories;
   for (const MemoryPoint& point : points) {
     time.push_back(point.time_ns);
-    for (std::size_t c = 0; c < categories.size(); ++c) categories[c].push_back(point.by_category[c]);
+    for (const device::MemCategory c : sharding::kMemCategories) {
+      categories[c.place()].push_back(point.by_category[c]);
+    }
     allocated.push_back(point.allocated_bytes);
     reserved.push_back(point.reserved_bytes);
   }
   ordered_json json;
   json["time_ns"] = time;
   json["by_category"] = ordered_json::object();
-  for (std::size_t c = 0; c < categories.size(); ++c) {
-    json["by_category"][std::string(device::name(static_cast<device::MemCategory>(c))) + "_bytes"] = categories[c];
+  for (const device::MemCategory c : sharding::kMemCategories) {
+    json["by_category"][std::string(c.name()) + "_bytes"] = categories[c.place()];
   }
   json["allocated_bytes"] = allocated;
   json["reserved_bytes"] = reserved;

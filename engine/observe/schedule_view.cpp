@@ -10,6 +10,7 @@
 #include "engine/core/shown_path.h"
 #include "engine/train/step/marks.h"
 #include "sharding/marks.h"
+#include "sharding/memory.h"
 #include "sharding/streams.h"
 
 namespace loom::observe {
@@ -285,12 +286,12 @@ void append_streams(std::string& text, const std::vector<ScheduleEvent>& events)
 
 ScheduleView view_schedule(const device::Recording& recording) {
   const device::MemoryPeaks peaks = device::peaks_of(recording.memory);
-  const auto peak = [&](device::MemCategory category) { return peaks.by_category[static_cast<std::size_t>(category)]; };
+  const auto peak = [&](device::MemCategory category) { return peaks.by_category[category]; };
   ScheduleView view;
   view.events = EventList(recording).take();
   view.wasted = wasted_prefetches(view.events);
-  view.peak_unsharded_bytes = peak(device::MemCategory::kUnsharded);
-  view.peak_gather_buffer_bytes = peak(device::MemCategory::kGatherBuffer);
+  view.peak_unsharded_bytes = peak(device::MemCategory::kParameter);
+  view.peak_gather_buffer_bytes = peak(sharding::kGatherBuffer);
   return view;
 }
 

@@ -12,6 +12,7 @@
 #include "engine/train/schedule/pipeline_action.h"
 #include "engine/train/step/marks.h"
 #include "sharding/marks.h"
+#include "sharding/memory.h"
 
 namespace loom::plan {
 namespace {
@@ -217,37 +218,37 @@ AllocationPlace JobAllocations::place_of(const AllocationPoint& point) const {
     place.group = place.module.empty() ? subject_before(recording, entries, {sharding::kGatheredMark})
                                        : group_of(place.module, recording);
   }
-  switch (point.category) {
-    case MemCategory::kGatherBuffer:
+  switch (point.category.place()) {
+    case sharding::kGatherBuffer.place():
       place.what = "buffer of an all-gather";
       place.group = subject_behind(recording, entries, {sharding::kGatherMark});
       place.module.clear();
       break;
-    case MemCategory::kUnsharded:
+    case MemCategory::kParameter.place():
       place.what = "whole parameters";
       place.group = subject_behind(recording, entries, {sharding::kGatheredMark, sharding::kGatherMark});
       place.module.clear();
       break;
-    case MemCategory::kReduceBuffer:
+    case sharding::kReduceBuffer.place():
       place.what = "buffer of a reduce-scatter";
       place.group = reduced();
       place.module.clear();
       break;
-    case MemCategory::kGradient:
+    case MemCategory::kGradient.place():
       place.what =
           is_reduction(work, recording) ? "gradient shards" : of_operator("gradient of a parameter", work, recording);
       if (is_reduction(work, recording)) place.group = reduced(), place.module.clear();
       break;
-    case MemCategory::kOptimizerState:
+    case MemCategory::kOptimizerState.place():
       place.what = "optimizer state";
       break;
-    case MemCategory::kShard:
+    case sharding::kShard.place():
       place.what = "shards of parameters";
       break;
-    case MemCategory::kTemporary:
+    case MemCategory::kTemporary.place():
       place.what = of_operator(in_step ? "workspace" : "temporary of the optimizer: input", work, recording);
       break;
-    case MemCategory::kActivation: {
+    case MemCategory::kActivation.place(): {
       const bool backward = place.phase == "backward";
       const bool gradient = backward && work != nullptr && is_of_backward(recording.text(work->name));
       place.what = of_operator(gradient ? "gradient, output" : "output", work, recording);

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/core/units.h"
+#include "sharding/memory.h"
 
 namespace loom::plan {
 namespace {
@@ -97,10 +98,8 @@ class Figures {
   void add_memory(const std::string& phase, const PhaseMemory& a, const PhaseMemory& b) {
     const std::string part = "memory in " + phase;
     put(part, "peak allocated", FigureKind::kBytes, a.peak_allocated_bytes, b.peak_allocated_bytes);
-    for (int c = 0; c < device::kMemCategories; ++c) {
-      const auto at = static_cast<std::size_t>(c);
-      put(part, std::string(device::name(static_cast<device::MemCategory>(c))), FigureKind::kBytes,
-          a.by_category_at_peak[at], b.by_category_at_peak[at]);
+    for (const device::MemCategory c : sharding::kMemCategories) {
+      put(part, std::string(c.name()), FigureKind::kBytes, a.by_category_at_peak[c], b.by_category_at_peak[c]);
     }
     put(part, "at the end", FigureKind::kBytes, a.end_allocated_bytes, b.end_allocated_bytes);
   }

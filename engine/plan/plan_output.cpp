@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "sharding/memory.h"
+
 namespace loom::plan {
 namespace {
 
@@ -26,9 +28,8 @@ ordered_json memory_json(const MemoryEstimate& memory) {
   ordered_json json;
   for (const PhaseMemory& phase : memory.phases) {
     ordered_json categories;
-    for (int c = 0; c < device::kMemCategories; ++c) {
-      categories[std::string(device::name(static_cast<device::MemCategory>(c))) + "_bytes"] =
-          phase.by_category_at_peak[static_cast<std::size_t>(c)];
+    for (const device::MemCategory c : sharding::kMemCategories) {
+      categories[std::string(c.name()) + "_bytes"] = phase.by_category_at_peak[c];
     }
     json["phases"].push_back({{"phase", phase.phase},
                               {"peak_allocated_bytes", phase.peak_allocated_bytes},

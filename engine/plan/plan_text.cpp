@@ -7,6 +7,7 @@
 #include "engine/core/units.h"
 #include "engine/core/wrapped.h"
 #include "engine/plan/plan_output.h"
+#include "sharding/memory.h"
 
 namespace loom::plan {
 namespace {
@@ -138,11 +139,10 @@ std::string memory_table(const MemoryEstimate& memory) {
   std::string text = fmt::format("\n{:<20}", fmt::format("memory, {}", unit.name));
   for (const PhaseMemory& phase : memory.phases) text += fmt::format("{:>12}", phase.phase);
   text += "\n" + memory_row("peak allocated", memory.phases, unit, &PhaseMemory::peak_allocated_bytes);
-  for (int c = 0; c < device::kMemCategories; ++c) {
-    const auto bytes = [&](const PhaseMemory& phase) { return phase.by_category_at_peak[static_cast<std::size_t>(c)]; };
+  for (const device::MemCategory c : sharding::kMemCategories) {
+    const auto bytes = [&](const PhaseMemory& phase) { return phase.by_category_at_peak[c]; };
     if (most(memory.phases, bytes) == 0) continue;
-    text +=
-        memory_row(fmt::format("  {}", device::name(static_cast<device::MemCategory>(c))), memory.phases, unit, bytes);
+    text += memory_row(fmt::format("  {}", c.name()), memory.phases, unit, bytes);
   }
   text += memory_row("at the end", memory.phases, unit, &PhaseMemory::end_allocated_bytes);
   if (most(memory.phases, &PhaseMemory::host_bytes) == 0) return text;

@@ -6,6 +6,7 @@
 #include "engine/objective/objective.h"
 #include "engine/train/inputs.h"
 #include "models/stored/stored_module.h"
+#include "sharding/memory.h"
 
 namespace loom::plan {
 namespace {
@@ -59,9 +60,7 @@ train::PretrainCallbacks callbacks_of(const std::filesystem::path& folder) {
   return callbacks;
 }
 
-std::int64_t bytes_of(const MemorySample& sample, MemCategory category) {
-  return sample.by_category[static_cast<std::size_t>(category)];
-}
+std::int64_t bytes_of(const MemorySample& sample, MemCategory category) { return sample.by_category[category]; }
 
 // Of the file. Those of the schedule compare gathers with kernels, which are not known.
 std::vector<std::string> warnings_of(const train::TrainSections& arguments, const train::PretrainCallbacks& callbacks) {
@@ -102,7 +101,7 @@ WeightsPlan plan_weights(const train::TrainSections& arguments, const virtual_ti
                    .volume = step.volume,
                    .warnings = warnings_of(arguments, callbacks)};
   const MemorySample& sample = at_optimizer(step.run().recording);
-  plan.shard_bytes = bytes_of(sample, MemCategory::kShard);
+  plan.shard_bytes = bytes_of(sample, sharding::kShard);
   plan.gradient_bytes = bytes_of(sample, MemCategory::kGradient);
   plan.optimizer_state_bytes = bytes_of(sample, MemCategory::kOptimizerState);
   return plan;

@@ -35,6 +35,7 @@
 #include "models/mixin/fsdp2_mixin.h"
 #include "sharding/full_parameters.h"
 #include "sharding/fully_shard.h"
+#include "sharding/memory.h"
 #include "sharding/reuse_fp32.h"
 
 namespace loom::train {
@@ -42,10 +43,7 @@ namespace {
 
 std::vector<std::pair<std::string, std::int64_t>> peaks_by_category(const device::MemStats& stats) {
   std::vector<std::pair<std::string, std::int64_t>> peaks;
-  for (int c = 0; c < device::kMemCategories; ++c) {
-    peaks.emplace_back(device::name(static_cast<device::MemCategory>(c)),
-                       stats.peak_by_category[static_cast<std::size_t>(c)]);
-  }
+  for (const device::MemCategory c : sharding::kMemCategories) peaks.emplace_back(c.name(), stats.peak_by_category[c]);
   peaks.emplace_back("total", stats.peak_bytes);
   return peaks;
 }

@@ -8,6 +8,7 @@
 #include "engine/core/shown_path.h"
 #include "engine/kernels/fused.h"
 #include "sharding/lanes.h"
+#include "sharding/memory.h"
 #include "sharding/streams.h"
 
 namespace loom::sharding {
@@ -34,7 +35,7 @@ class BufferedGather final : public Gather {
     const device::PoolScope pool(device_.memory(), kGatherCopyInStream);
     const std::vector<Tensor> inputs = inputs_on_device();
     buffer_ = comm_buffer(comm_.get(), CommBufferUse::kGatherOutput, group_->size() * input_bytes_, DType::kU8,
-                          MemCategory::kGatherBuffer, "gather of '" + shown_path(path_) + "'");
+                          kGatherBuffer, "gather of '" + shown_path(path_) + "'");
     auto* base = static_cast<std::byte*>(buffer_.raw());
     std::vector<std::function<void()>> work;
     if (base != nullptr) {
@@ -81,7 +82,7 @@ class BufferedGather final : public Gather {
         flat_offset += input(*param).numel();
       }
       if (!input_on_host(*param)) continue;
-      const Tensor copy = Tensor::empty(inputs.back().shape(), param->compute_dtype(), MemCategory::kGatherBuffer,
+      const Tensor copy = Tensor::empty(inputs.back().shape(), param->compute_dtype(), kGatherBuffer,
                                         "gather input of '" + param->path() + "'");
       copy_from_host(*param, static_cast<std::byte*>(copy.raw()), copy.storage()->keep_alive());
       inputs.back() = copy;
@@ -105,8 +106,7 @@ class BufferedGather final : public Gather {
       dtype = param->compute_dtype();
     }
     if (!dtype) return {};
-    Tensor flat =
-        Tensor::empty({elems}, *dtype, MemCategory::kGatherBuffer, "gather inputs of '" + shown_path(path_) + "'");
+    Tensor flat = Tensor::empty({elems}, *dtype, kGatherBuffer, "gather inputs of '" + shown_path(path_) + "'");
     std::vector<std::function<void()>> work;
     auto* to = static_cast<std::byte*>(flat.raw());
     for (const Param* param : params_) {
@@ -229,7 +229,7 @@ class SharedGather final : public Gather {
       Place& place = places_[i];
       std::shared_ptr<std::byte> memory(segment_, place.full);
       param.unsharded().storage()->adopt(device_.memory().adopt(memory, group_->size() * input_bytes(param),
-                                                                MemCategory::kUnsharded,
+                                                                MemCategory::kParameter,
                                                                 "gather of '" + shown_path(path_) + "'"));
       // Issued in every gather, as the in-place layout issues it: that memory is shared is an affair of this machine,
       // and the emulated device copies. Only the work is left out where the rows are there already.
@@ -311,8 +311,7 @@ void Gather::copy_from_host(const Param& param, std::byte* to, const std::shared
   const Tensor& from = input(param);
   const bool casts = from.dtype() != param.compute_dtype();
   Tensor copy;  // in the shard's dtype; the work keeps its memory
-  if (casts)
-    copy = Tensor::empty(from.shape(), from.dtype(), MemCategory::kGatherBuffer, "shard of '" + param.path() + "'");
+  if (casts) copy = Tensor::empty(from.shape(), from.dtype(), kGatherBuffer, "shard of '" + param.path() + "'");
   auto* device_bytes = casts ? static_cast<std::byte*>(copy.raw()) : to;
   std::function<void()> run;
   if (to != nullptr && device_bytes != nullptr) {

@@ -10,6 +10,7 @@
 #include "engine/nn/call_stack.h"
 #include "engine/tensor/autograd.h"
 #include "engine/tensor/ops.h"
+#include "sharding/memory.h"
 
 namespace loom::sharding {
 namespace {
@@ -95,10 +96,10 @@ Param::Param(ParamHome home, const FullyShardOptions& options)
 
   const std::string& what = home_.paths.front();
   padded_shard_ = released(with_rows(shape_, shard_dim_, chunk_.padded_rows), chunk_.padded_rows, row_elems,
-                           original_dtype_, MemCategory::kShard, what + " (sharded)", cpu_offload_);
+                           original_dtype_, kShard, what + " (sharded)", cpu_offload_);
   sharded_ = padded_shard_.rows(0, shard_dim_ == 0 ? chunk_.rows : shape_[0]);
   sharded_.set_requires_grad(original.requires_grad());
-  unsharded_ = released(shape_, chunk_.padded_rows * shard.size(), row_elems, compute_dtype_, MemCategory::kUnsharded,
+  unsharded_ = released(shape_, chunk_.padded_rows * shard.size(), row_elems, compute_dtype_, MemCategory::kParameter,
                         what + " (unsharded)");
   if (!original.is_meta()) {
     materialize_shard();
@@ -140,7 +141,7 @@ void Param::rehome_shard(device::DeviceMemory& device, const std::shared_ptr<std
   }
   // The accounts see the shard leave before it comes: it takes its own place there again.
   padded_shard_.storage()->release();
-  padded_shard_.storage()->adopt(device.adopt(memory, padded_shard_.nbytes(), MemCategory::kShard, path()));
+  padded_shard_.storage()->adopt(device.adopt(memory, padded_shard_.nbytes(), kShard, path()));
 }
 
 void Param::split_shard() {
@@ -186,7 +187,7 @@ void Param::keep_post_forward_shard(int rank, int ranks) {
   const std::int64_t bytes = gather_output_bytes() / ranks;
   const auto size = element_bytes(compute_dtype_);
   post_forward_shard_ =
-      Tensor::empty({bytes / size}, compute_dtype_, MemCategory::kUnsharded, path() + " (post-forward shard)");
+      Tensor::empty({bytes / size}, compute_dtype_, MemCategory::kParameter, path() + " (post-forward shard)");
   device::Device::current().launch("post_forward_shard", {0, bytes, bytes}, [&] {
     std::memcpy(post_forward_shard_.raw(), unsharded_.storage()->data() + rank * bytes,
                 static_cast<std::size_t>(bytes));

@@ -10,6 +10,7 @@
 #include "engine/kernels/fused.h"
 #include "engine/nn/optim/landing.h"
 #include "sharding/lanes.h"
+#include "sharding/memory.h"
 #include "sharding/streams.h"
 
 namespace loom::sharding {
@@ -252,8 +253,8 @@ comm::PeerReduction* peer_reduction(const ReduceContext& context, const ReducePl
 // The flat input on the device's accounts: the emulated device fills one, as it fills one where ranks share no memory.
 Tensor accounted_only(device::Device& device, std::int64_t elems, DType dtype, const std::string& what) {
   const std::int64_t bytes = elems * element_bytes(dtype);
-  auto storage = std::make_shared<Storage>(Place::kDevice, &device, bytes, MemCategory::kReduceBuffer, what);
-  storage->adopt(device.memory().adopt(nullptr, bytes, MemCategory::kReduceBuffer, what));
+  auto storage = std::make_shared<Storage>(Place::kDevice, &device, bytes, kReduceBuffer, what);
+  storage->adopt(device.memory().adopt(nullptr, bytes, kReduceBuffer, what));
   return {storage, 0, {elems}, dtype};
 }
 
@@ -364,7 +365,7 @@ Buffers copy_in(const ReduceContext& context, const Reduction& of, const std::ve
       .original_dtype = of.original_dtype};
   const bool is_flat = buffers.gradients.group == nullptr;
   input = is_flat ? comm_buffer(of.comm, CommBufferUse::kReduceInput, buffers.input_elems, of.reduce_dtype,
-                                MemCategory::kReduceBuffer, of.what)
+                                kReduceBuffer, of.what)
                   : accounted_only(*context.device, buffers.input_elems, of.reduce_dtype, of.what);
   if (!is_flat) buffers.gradients.parts = parts_of(params, grads, buffers.owners);
   context.device->launch("reduce_copy_in",
@@ -428,7 +429,7 @@ ReduceState reduce_gradients(const ReduceContext& context, const std::vector<Par
   const bool in_place = !keeps && of.comm == nullptr && of.reduce_dtype == of.original_dtype;
   const Tensor reduced = in_place ? gradient
                                   : comm_buffer(of.comm, CommBufferUse::kReduceOutput, of.row_elems, of.reduce_dtype,
-                                                MemCategory::kReduceBuffer, of.what);
+                                                kReduceBuffer, of.what);
   buffers.own(state.input, buffers.input);
   buffers.own(reduced, buffers.reduced);
   std::vector<Addition> additions;

@@ -75,15 +75,15 @@ TEST(AllocatorTrace, BlocksKnowWhatTheyAreForAlsoFromBeforeTheRecording) {
   test::OneRank rank(options());
   Device& device = rank.device();
   const Recorder origins(device, {.entries = false, .allocator = true});
-  const auto shard = device.memory().allocate(2 * kMiB, MemCategory::kShard, "w (sharded)");
+  const auto shard = device.memory().allocate(2 * kMiB, MemCategory::kOptimizerState, "w (sharded)");
   const Recorder step(device, {.allocator = true, .call_site = [] { return std::string("Decoder > layer (Layer)"); }});
   const PoolScope pool(device.memory(), kGatherStream);
-  const auto gather = device.memory().allocate(4 * kMiB, MemCategory::kGatherBuffer, "gather of 'layer'");
+  const auto gather = device.memory().allocate(4 * kMiB, MemCategory::kParameter, "gather of 'layer'");
   const Recording recording = step.recording();
   ASSERT_THAT(recording.allocator.segments, SizeIs(2));
   const AllocatorBlock& before = recording.allocator.segments[0].blocks[0];
   EXPECT_EQ(recording.text(before.origin.what), "w (sharded)");
-  EXPECT_EQ(before.origin.category, MemCategory::kShard);
+  EXPECT_EQ(before.origin.category, MemCategory::kOptimizerState);
   EXPECT_EQ(before.origin.event, -1);
   const AllocatorBlock& inside = recording.allocator.segments[1].blocks[0];
   EXPECT_EQ(recording.allocator.segments[1].stream, kGatherStream);
@@ -123,7 +123,7 @@ TEST(AllocatorTrace, PartsOfExpandableSegmentsAreMappedAndUnmapped) {
 TEST(AllocatorTrace, SumsReachThePeaksOfTheAllocator) {
   test::OneRank rank(options());
   DeviceMemory& memory = rank.device().memory();
-  const auto before = memory.allocate(3 * kMiB + 1, MemCategory::kShard, "before");
+  const auto before = memory.allocate(3 * kMiB + 1, MemCategory::kOptimizerState, "before");
   memory.reset_peaks();
   const std::int64_t began = memory.stats().allocator.allocated_bytes;
   const Recorder recorder(rank.device(), {.allocator = true});

@@ -27,29 +27,25 @@ class Requests final : public HostAllocator {
   const std::shared_ptr<HostAllocator> memory_ = HostAllocator::ordinary();
 };
 
-std::int64_t bytes_of(const CategoryBytes& bytes, MemCategory category) {
-  return bytes[static_cast<std::size_t>(category)];
-}
-
 TEST(HostMemory, CountsBytesAsAskedForByPurposeUntilTheBlockEnds) {
   HostMemory memory(HostAllocator::ordinary(), /*dry_run=*/false);
-  const auto shard = memory.allocate(100, MemCategory::kShard, false);
+  const auto shard = memory.allocate(100, MemCategory::kParameter, false);
   auto gradient = memory.allocate(28, MemCategory::kGradient, false);
-  EXPECT_EQ(bytes_of(memory.stats().by_category, MemCategory::kShard), 100);
+  EXPECT_EQ(memory.stats().by_category[MemCategory::kParameter], 100);
   EXPECT_EQ(memory.stats().total_bytes, 128);
   gradient.reset();
   EXPECT_EQ(memory.stats().total_bytes, 100);
-  EXPECT_EQ(bytes_of(memory.stats().peak_by_category, MemCategory::kGradient), 28);
+  EXPECT_EQ(memory.stats().peak_by_category[MemCategory::kGradient], 28);
   memory.reset_peaks();
   EXPECT_EQ(memory.stats().peak_bytes, 100);
-  EXPECT_EQ(bytes_of(memory.stats().peak_by_category, MemCategory::kGradient), 0);
+  EXPECT_EQ(memory.stats().peak_by_category[MemCategory::kGradient], 0);
 }
 
 TEST(HostMemory, AsksTheAllocatorForWhatIsAskedOfIt) {
   const auto requests = std::make_shared<Requests>();
   HostMemory memory(requests, /*dry_run=*/false);
-  const auto pinned = memory.allocate(64, MemCategory::kShard, true);
-  const auto pageable = memory.allocate(0, MemCategory::kShard, false);
+  const auto pinned = memory.allocate(64, MemCategory::kParameter, true);
+  const auto pageable = memory.allocate(0, MemCategory::kParameter, false);
   EXPECT_NE(pinned->data(), nullptr);
   EXPECT_NE(pageable->data(), nullptr);
   EXPECT_THAT(requests->made, ElementsAre(Pair(64u, true), Pair(0u, false)));
@@ -60,7 +56,7 @@ TEST(HostMemory, OfADryRunIsCountedAndNotTaken) {
   HostMemory memory(requests, /*dry_run=*/true);
   const auto block = memory.allocate(64, MemCategory::kOptimizerState, true);
   EXPECT_EQ(block->data(), nullptr);
-  EXPECT_EQ(bytes_of(memory.stats().by_category, MemCategory::kOptimizerState), 64);
+  EXPECT_EQ(memory.stats().by_category[MemCategory::kOptimizerState], 64);
   EXPECT_THAT(requests->made, IsEmpty());
 }
 
@@ -71,9 +67,9 @@ TEST(PinnedBytes, CountsBlocksAskedForAsPinnedInRunsAndDryRunsAlike) {
     const RankScope scope(context);
     HostMemory memory(HostAllocator::ordinary(), dry_run);
     PinnedBytes& pinned = context.slot<PinnedBytes>();
-    auto one = memory.allocate(100, MemCategory::kShard, true);  // 128: pieces begin at 64 bytes
-    const auto none = memory.allocate(0, MemCategory::kShard, true);
-    const auto pageable = memory.allocate(1000, MemCategory::kShard, false);
+    auto one = memory.allocate(100, MemCategory::kParameter, true);  // 128: pieces begin at 64 bytes
+    const auto none = memory.allocate(0, MemCategory::kParameter, true);
+    const auto pageable = memory.allocate(1000, MemCategory::kParameter, false);
     EXPECT_EQ(pinned.now(), 128 + 64);
     EXPECT_EQ(one->data() == nullptr, dry_run);
     one.reset();
@@ -86,7 +82,7 @@ TEST(PinnedBytes, CountsBlocksAskedForAsPinnedInRunsAndDryRunsAlike) {
 
 TEST(PinnedBytes, AreOfNoRankWhereNoneIsCurrent) {
   HostMemory memory(HostAllocator::ordinary(), /*dry_run=*/false);
-  EXPECT_NE(memory.allocate(64, MemCategory::kShard, true)->data(), nullptr);
+  EXPECT_NE(memory.allocate(64, MemCategory::kParameter, true)->data(), nullptr);
 }
 
 TEST(HostMemory, BelongsToItsDeviceAndIsNotItsMemory) {
@@ -95,7 +91,7 @@ TEST(HostMemory, BelongsToItsDeviceAndIsNotItsMemory) {
   DeviceOptions options;
   options.host_allocator = requests;
   Device& device = Device::install(context, options);
-  const auto block = device.host_memory().allocate(64, MemCategory::kShard, false);
+  const auto block = device.host_memory().allocate(64, MemCategory::kParameter, false);
   EXPECT_EQ(requests->made.size(), 1u);
   EXPECT_EQ(device.memory().stats().total_bytes, 0);
 }

@@ -185,7 +185,7 @@ TEST(RecordedMemory, HasAllocationsAndTheirEnds) {
     return values;
   };
   const auto of = [](MemCategory category) {
-    return [category](const MemorySample& sample) { return sample.by_category[static_cast<std::size_t>(category)]; };
+    return [category](const MemorySample& sample) { return sample.by_category[category]; };
   };
   // The last two: out of one category, into the other.
   EXPECT_THAT(each([](const MemorySample& sample) { return sample.entries; }), ElementsAre(0, 1, 2, 2, 2));

@@ -13,6 +13,7 @@
 #include "engine/cli/hub_callbacks.h"
 #include "engine/core/error.h"
 #include "engine/core/wrapped.h"
+#include "sharding/memory.h"
 #include "tests/support/files.h"
 #include "tests/support/small_plan.h"
 
@@ -110,10 +111,10 @@ TEST(Explanation, KnowsTheKindsOfAllocations) {
   const plan::JobAllocations allocations(planned.arguments, planned.callbacks, planned.profile);
   std::map<device::MemCategory, plan::AllocationPlace> first;
   for (const auto& point : allocations.points()) first.try_emplace(point.category, allocations.place_of(point));
-  EXPECT_EQ(first.at(device::MemCategory::kGatherBuffer).what, "buffer of an all-gather");
-  EXPECT_EQ(first.at(device::MemCategory::kUnsharded).what, "whole parameters");
-  EXPECT_FALSE(first.at(device::MemCategory::kUnsharded).group.empty());
-  EXPECT_EQ(first.at(device::MemCategory::kReduceBuffer).phase, "backward");
+  EXPECT_EQ(first.at(sharding::kGatherBuffer).what, "buffer of an all-gather");
+  EXPECT_EQ(first.at(device::MemCategory::kParameter).what, "whole parameters");
+  EXPECT_FALSE(first.at(device::MemCategory::kParameter).group.empty());
+  EXPECT_EQ(first.at(sharding::kReduceBuffer).phase, "backward");
   EXPECT_EQ(first.at(device::MemCategory::kOptimizerState).phase, "optimizer");
   EXPECT_THAT(first.at(device::MemCategory::kActivation).what, HasSubstr("output of "));
   // The first step alone makes optimizer state.
@@ -177,7 +178,7 @@ TEST(Explanation, PlacesAnAllocationOfTheHostWhereTheTraceLeavesTheRank) {
   const Planned planned;
   const plan::JobAllocations allocations(planned.arguments, planned.callbacks, planned.profile);
   const auto is_it = [&](const plan::AllocationPoint& point) {
-    if (point.step != 2 || point.category != device::MemCategory::kGatherBuffer) return false;
+    if (point.step != 2 || point.category != sharding::kGatherBuffer) return false;
     const plan::AllocationPlace place = allocations.place_of(point);
     return place.group == "model.layers.1" && place.phase == "forward" && place.micro_batch == 1;
   };

@@ -8,6 +8,7 @@
 #include "engine/device/recorder.h"
 #include "engine/observe/memory_snapshot.h"
 #include "sharding/marks.h"
+#include "sharding/memory.h"
 #include "tests/support/one_rank.h"
 
 namespace loom::explain {
@@ -28,7 +29,7 @@ plan::StepEstimate planned(int gathers) {
   const device::Recorder origins(device, {.entries = false, .allocator = true});
   std::vector<std::shared_ptr<device::Block>> kept;
   for (const char* layer : {"layers.0", "layers.1"}) {
-    kept.push_back(device.memory().allocate(kShard, MemCategory::kShard, std::string(layer) + ".weight (sharded)"));
+    kept.push_back(device.memory().allocate(kShard, sharding::kShard, std::string(layer) + ".weight (sharded)"));
   }
   std::string site;
   const device::Recorder recorder(device, {.allocator = true, .call_site = [&] { return site; }});
@@ -36,7 +37,7 @@ plan::StepEstimate planned(int gathers) {
   std::vector<std::shared_ptr<device::Block>> gathered;
   for (const std::string layer : {"layers.0", "layers.1"}) {
     device.log().add_mark({.kind = sharding::kGatherMark, .subject = layer});
-    gathered.push_back(device.memory().allocate(kGather, MemCategory::kGatherBuffer, "gather of '" + layer + "'"));
+    gathered.push_back(device.memory().allocate(kGather, sharding::kGatherBuffer, "gather of '" + layer + "'"));
     site = "Decoder > " + layer + " (Layer) > " + layer + ".mlp (Mlp)";
     kept.push_back(device.memory().allocate(kActivation, MemCategory::kActivation, "tensor"));
     device.launch("linear", {.flops = 1}, [] {});

@@ -22,6 +22,7 @@
 #include "recompute/checkpoint.h"
 #include "sharding/config/module_pattern.h"
 #include "sharding/fully_shard.h"
+#include "sharding/memory.h"
 #include "tests/support/case_json.h"
 
 namespace loom::test {
@@ -41,13 +42,13 @@ struct Account {
 constexpr double kTolerance = 0.01;
 constexpr std::size_t kActivations = 2;
 constexpr std::size_t kOptimizerState = 5;
-const std::array<Account, 6> kAccounts{{{"shards", {"Sharded Param"}, {MemCategory::kShard}},
-                                        {"gathered", {"Unsharded Param", "Buffer"}, {MemCategory::kUnsharded}},
+const std::array<Account, 6> kAccounts{{{"shards", {"Sharded Param"}, {sharding::kShard}},
+                                        {"gathered", {"Unsharded Param", "Buffer"}, {MemCategory::kParameter}},
                                         {"activations and gradients",
                                          {"Activation", "Temp", "Inputs", "Sharded Grad", "Unsharded Grad"},
                                          {MemCategory::kActivation, MemCategory::kTemporary, MemCategory::kGradient}},
-                                        {"gather buffers", {"All Gather"}, {MemCategory::kGatherBuffer}},
-                                        {"reduce buffers", {"Reduce Scatter"}, {MemCategory::kReduceBuffer}},
+                                        {"gather buffers", {"All Gather"}, {sharding::kGatherBuffer}},
+                                        {"reduce buffers", {"Reduce Scatter"}, {sharding::kReduceBuffer}},
                                         {"optimizer state", {"OptState"}, {MemCategory::kOptimizerState}}}};
 
 struct State {
@@ -74,7 +75,7 @@ class GraphRun {
     sharding::materialize_shards(*model_);
     for (auto& [path, module] : model_->named_modules()) {
       for (nn::Buffer& buffer : module->own_buffers()) {
-        buffer.value = Tensor::empty(buffer.value.shape(), buffer.value.dtype(), MemCategory::kUnsharded, path);
+        buffer.value = Tensor::empty(buffer.value.shape(), buffer.value.dtype(), MemCategory::kParameter, path);
       }
     }
     optimizer_ = std::make_unique<nn::AdamW>(model_->parameters(), nn::AdamWOptions{.lr = 1e-4, .foreach = true});
@@ -225,7 +226,7 @@ std::int64_t theirs(const CaseJson& bytes, const Account& account) {
 
 std::int64_t ours(const State& state, const Account& account) {
   std::int64_t sum = 0;
-  for (const MemCategory category : account.ours) sum += state.bytes[static_cast<std::size_t>(category)];
+  for (const MemCategory category : account.ours) sum += state.bytes[category];
   return sum;
 }
 

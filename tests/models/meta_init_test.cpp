@@ -8,6 +8,7 @@
 #include "models/mixin/weight_init_mixin.h"
 #include "sharding/full_parameters.h"
 #include "sharding/fully_shard.h"
+#include "sharding/memory.h"
 #include "tests/models/own_models.h"
 #include "tests/support/files.h"
 #include "tests/support/world.h"
@@ -49,7 +50,7 @@ TEST(MetaInit, EveryRankAllocatesItsRowsAndNothingMore) {  // 4 ranks, 6 rows: 2
     // bytes.
     constexpr std::int64_t kTensors = 5 + 4 + 4;
     EXPECT_EQ(memory.stats().peak_bytes, kTensors * 512);
-    EXPECT_EQ(memory.stats().peak_by_category[static_cast<std::size_t>(device::MemCategory::kShard)], kTensors * 512);
+    EXPECT_EQ(memory.stats().peak_by_category[sharding::kShard], kTensors * 512);
   });
 }
 

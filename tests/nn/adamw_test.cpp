@@ -104,9 +104,7 @@ TEST(AdamW, KeepsTwoMomentsFromTheFirstStepWithAGradientOn) {
   test::OneRank rank;
   const Tensor used = leaf(test::normals(1000, 1), {1000}, DType::kF32), unused = leaf({1});
   AdamW optimizer({used, unused}, kOptions);
-  const auto state_bytes = [&] {
-    return rank.stats().by_category[static_cast<std::size_t>(device::MemCategory::kOptimizerState)];
-  };
+  const auto state_bytes = [&] { return rank.stats().by_category[device::MemCategory::kOptimizerState]; };
   EXPECT_EQ(state_bytes(), 0);
   used.set_grad(Tensor::full({1000}, DType::kF32, 1));
   optimizer.step();

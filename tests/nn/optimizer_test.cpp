@@ -174,9 +174,7 @@ TEST(OptimizerState, TrainingGoesOnBitForBit) {
 
 TEST(OptimizerState, LoadedTakesTheMemoryOfTheFirstStep) {
   test::OneRank rank;
-  const auto bytes = [&] {
-    return rank.stats().by_category[static_cast<std::size_t>(device::MemCategory::kOptimizerState)];
-  };
+  const auto bytes = [&] { return rank.stats().by_category[device::MemCategory::kOptimizerState]; };
   const auto model = fresh_model();
   auto first = std::make_unique<AdamW>(make_parameter_groups(*model), kOptions);
   train(*model, *first, 0);

@@ -180,7 +180,7 @@ TEST(SwappedAdamW, MovesABatchWholeAndASliceAhead) {
 }
 
 TEST(SwappedAdamW, HoldsTwoSlicesOnTheDeviceAndNothingBetweenSteps) {
-  constexpr auto kState = static_cast<std::size_t>(device::MemCategory::kOptimizerState);
+  constexpr auto kState = device::MemCategory::kOptimizerState;
   test::OneRank rank;
   ParameterGroups groups(1);
   const Tensor value = test::leaf(numbers(10240, 1), {10240}, DType::kF32);

@@ -8,6 +8,7 @@
 
 #include "engine/device/recorder.h"
 #include "engine/formats/torch/memory_snapshot.h"
+#include "sharding/memory.h"
 #include "tests/support/one_rank.h"
 
 namespace loom::observe {
@@ -39,7 +40,7 @@ class MemorySnapshotOfAStep : public ::testing::Test {
     device::Device& device = rank.device();
     device::DeviceMemory& memory = device.memory();
     const device::Recorder origins(device, {.entries = false, .allocator = true});
-    const auto shard = memory.allocate(2 * kMiB, MemCategory::kShard, "layers.0.mlp.weight (sharded)");
+    const auto shard = memory.allocate(2 * kMiB, sharding::kShard, "layers.0.mlp.weight (sharded)");
     std::string site;
     const device::Recorder recorder(device, {.allocator = true, .call_site = [&] { return site; }});
     device.log().add_phase("forward");
@@ -47,7 +48,7 @@ class MemorySnapshotOfAStep : public ::testing::Test {
     std::shared_ptr<device::Block> gather;
     {
       const device::PoolScope pool(memory, kGather);
-      gather = memory.allocate(30 * kMiB, MemCategory::kGatherBuffer, "gather of 'layers.0'");
+      gather = memory.allocate(30 * kMiB, sharding::kGatherBuffer, "gather of 'layers.0'");
     }
     auto out = memory.allocate(5 * kMiB - 100, MemCategory::kActivation, "tensor");
     device.launch("linear", {.flops = 1}, [] {});

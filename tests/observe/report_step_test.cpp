@@ -53,7 +53,7 @@ class Step : public ::testing::Test {
   }
   device::MemorySample sample(std::int64_t entries, std::int64_t activation, std::int64_t allocated) const {
     device::MemorySample sample{.entries = entries, .allocated_bytes = allocated, .reserved_bytes = 2048 * kKiB};
-    sample.by_category[static_cast<std::size_t>(MemCategory::kActivation)] = activation;
+    sample.by_category[MemCategory::kActivation] = activation;
     return sample;
   }
 

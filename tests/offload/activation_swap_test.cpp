@@ -80,15 +80,9 @@ class Chain {
   Tensor forward(int index) { return ops::mean((*chain_)(test::toy_input(index, kRows, kWidth))); }
   test::ToyChain& chain() { return *chain_; }
   device::Device& device() { return rank_.device(); }
-  std::int64_t activations() const {
-    return rank_.stats().by_category[static_cast<std::size_t>(MemCategory::kActivation)];
-  }
-  std::int64_t host_bytes() {
-    return rank_.device().host_memory().stats().by_category[static_cast<std::size_t>(MemCategory::kActivation)];
-  }
-  std::int64_t peak_activations() const {
-    return rank_.stats().peak_by_category[static_cast<std::size_t>(MemCategory::kActivation)];
-  }
+  std::int64_t activations() const { return rank_.stats().by_category[MemCategory::kActivation]; }
+  std::int64_t host_bytes() { return rank_.device().host_memory().stats().by_category[MemCategory::kActivation]; }
+  std::int64_t peak_activations() const { return rank_.stats().peak_by_category[MemCategory::kActivation]; }
 
  private:
   test::OneRank rank_;

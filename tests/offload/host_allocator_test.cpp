@@ -78,8 +78,8 @@ TEST(HostAllocator, WorksWherePlacementAndPinningAreRefusedAndSaysSoOnce) {
   device::DeviceOptions options;
   options.host_allocator = make_host_allocator(machine);
   device::Device& device = device::Device::install(context, options);
-  const auto one = device.host_memory().allocate(100, device::MemCategory::kShard, true);
-  const auto two = device.host_memory().allocate(200, device::MemCategory::kShard, true);
+  const auto one = device.host_memory().allocate(100, device::MemCategory::kParameter, true);
+  const auto two = device.host_memory().allocate(200, device::MemCategory::kParameter, true);
   two->data()[199] = std::byte{7};
   EXPECT_THAT(machine.said, SizeIs(2));  // one a concern
 }

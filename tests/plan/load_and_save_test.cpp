@@ -127,7 +127,7 @@ TEST(LoadAndSave, OfWeightsAloneLoadNoState) {
   EXPECT_EQ(load.phase, "load");
   expect_same(load, memory_of_load(a));
   EXPECT_EQ(load.host_bytes, 0);
-  EXPECT_EQ(load.by_category_at_peak[static_cast<std::size_t>(device::MemCategory::kOptimizerState)], 0);
+  EXPECT_EQ(load.by_category_at_peak[device::MemCategory::kOptimizerState], 0);
 }
 
 // All tensors, and twice the largest for its gather.

@@ -24,6 +24,7 @@
 #include "engine/plan/plan_compare.h"
 #include "engine/plan/plan_output.h"
 #include "engine/plan/smart_swap.h"
+#include "sharding/memory.h"
 #include "tests/support/files.h"
 
 namespace loom::plan {
@@ -136,8 +137,8 @@ Names of_comparison() {
 TEST(OutputsPage, HasEveryKeyOfMetrics) {
   train::StepMetrics metrics;
   metrics.step = 1;
-  for (int c = 0; c < device::kMemCategories; ++c) {
-    metrics.peak_memory_bytes.emplace_back(device::name(static_cast<device::MemCategory>(c)), 1);
+  for (const device::MemCategory category : sharding::kMemCategories) {
+    metrics.peak_memory_bytes.emplace_back(category.name(), 1);
   }
   metrics.peak_memory_bytes.emplace_back("total", 1);  // as the trainer does: tests/cli/program_test.cpp
   metrics.held_out_loss = 2.5;

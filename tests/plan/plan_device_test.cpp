@@ -12,6 +12,7 @@
 #include "engine/plan/plan_output.h"
 #include "engine/plan/planner.h"
 #include "sharding/marks.h"
+#include "sharding/memory.h"
 #include "tests/support/files.h"
 #include "tests/support/small_plan.h"
 
@@ -102,9 +103,9 @@ TEST_P(Prefetch, IsAllThatIsInFlightAndStandsInTheMemory) {
     const std::int64_t ahead = std::max(1, prefetch) + (GetParam() == train::KernelSet::kPytorch ? 1 : 0);
     EXPECT_LE(most_at_once(stays, [](const Stay&) { return 1; }), 1 + ahead) << prefetch;
     const device::MemoryPeaks peaks = device::peaks_of(plan.run().recording.memory);
-    const auto of = [&](device::MemCategory c) { return peaks.by_category[static_cast<std::size_t>(c)]; };
+    const auto of = [&](device::MemCategory c) { return peaks.by_category[c]; };
     EXPECT_LE(most_at_once(stays, [](const Stay& stay) { return stay.bytes; }),
-              of(device::MemCategory::kUnsharded) + of(device::MemCategory::kGatherBuffer))
+              of(device::MemCategory::kParameter) + of(sharding::kGatherBuffer))
         << prefetch;
   }
 }
@@ -115,8 +116,7 @@ TEST_P(Prefetch, MakesStepsOfDifferentMemory) {
     const train::TrainSections a = llama_70b(prefetch, GetParam(), 1024);
     const StepEstimate plan = estimate_step(a, cli::hub_callbacks(a), profile());
     const device::MemoryPeaks peaks = device::peaks_of(plan.run().recording.memory);
-    bytes[prefetch] = peaks.by_category[static_cast<std::size_t>(device::MemCategory::kUnsharded)] +
-                      peaks.by_category[static_cast<std::size_t>(device::MemCategory::kGatherBuffer)];
+    bytes[prefetch] = peaks.by_category[device::MemCategory::kParameter] + peaks.by_category[sharding::kGatherBuffer];
   }
   EXPECT_LT(bytes[1], bytes[2]);
   EXPECT_LT(bytes[2], bytes[3]);

@@ -48,7 +48,7 @@ std::int64_t kept_bytes(const Sizes& of, int layers, int t, bool sequence) {
   std::int64_t bytes = 0;
   for (const device::MemorySample& sample : run.memory) {
     if (sample.entries > backward->entries) break;
-    bytes = sample.by_category[static_cast<std::size_t>(device::MemCategory::kActivation)];
+    bytes = sample.by_category[device::MemCategory::kActivation];
   }
   return bytes;
 }

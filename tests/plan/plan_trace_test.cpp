@@ -9,6 +9,7 @@
 #include "engine/cli/words/arguments.h"
 #include "engine/observe/perfetto.h"
 #include "engine/virtual_time/find_profile.h"
+#include "sharding/memory.h"
 #include "tests/support/files.h"
 #include "tests/support/trace_reader.h"
 
@@ -148,16 +149,15 @@ TEST_F(PlanTrace, CountersReachThePeaksOfThePlanAndNoMore) {
   EXPECT_EQ(trace->peak(0, "memory: allocated"), plan->memory.peak_allocated_bytes);
   EXPECT_EQ(trace->peak(0, "memory: reserved"), plan->memory.reserved_bytes);
   EXPECT_EQ(trace->counters.at({0, "memory: allocated"}).back(), plan->memory.steady_allocated_bytes);
-  for (int c = 0; c < device::kMemCategories; ++c) {
-    const auto category = static_cast<std::size_t>(c);
-    const std::string name = "memory: " + std::string(device::name(static_cast<device::MemCategory>(c)));
+  for (const device::MemCategory category : sharding::kMemCategories) {
+    const std::string name = "memory: " + std::string(category.name());
     std::int64_t at_a_peak = 0;
     for (const PhaseMemory& phase : plan->memory.phases) {
       at_a_peak = std::max(at_a_peak, phase.by_category_at_peak[category]);
     }
     EXPECT_GE(trace->peak(0, name), at_a_peak) << name;
   }
-  EXPECT_EQ(trace->peak(0, "memory: shard"), plan->memory.phases.front().by_category_at_peak[0]);
+  EXPECT_EQ(trace->peak(0, "memory: shard"), plan->memory.phases.front().by_category_at_peak[sharding::kShard]);
 }
 
 TEST_F(PlanTrace, ItsHeaderSaysWhatWasPlanned) {

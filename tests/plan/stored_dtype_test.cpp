@@ -9,6 +9,7 @@
 #include "engine/nn/make_rank.h"
 #include "engine/plan/planner.h"
 #include "engine/train/inputs.h"
+#include "sharding/memory.h"
 #include "sharding/streams.h"
 #include "tests/support/files.h"
 #include "tests/support/small_plan.h"
@@ -51,7 +52,7 @@ train::TrainSections arguments_in(DType stored) {
 StepEstimate plan_of(const train::TrainSections& a) { return estimate_step(a, cli::hub_callbacks(a), profile()); }
 
 std::int64_t bytes_of(const StepEstimate& plan, device::MemCategory category) {
-  return plan.memory.phases.back().by_category_at_peak[static_cast<std::size_t>(category)];
+  return plan.memory.phases.back().by_category_at_peak[category];
 }
 
 std::int64_t casts_of_gathers(const StepEstimate& plan) {
@@ -67,7 +68,7 @@ TEST(PlanOfStoredDtype, HasTheBytesOfTheDtype) {
     const Shards shards = shards_of(a);
     const StepEstimate plan = plan_of(a);
     ASSERT_EQ(plan.memory.phases.back().phase, "optimizer");
-    EXPECT_EQ(bytes_of(plan, device::MemCategory::kShard), shards.bytes);
+    EXPECT_EQ(bytes_of(plan, sharding::kShard), shards.bytes);
     EXPECT_EQ(bytes_of(plan, device::MemCategory::kOptimizerState), 2 * shards.bytes);
     const std::int64_t gradients = bytes_of(plan, device::MemCategory::kGradient);
     const std::int64_t groups = 8 + 3;  // layers; embedding, head, root: a buffer each

@@ -13,6 +13,7 @@
 #include "engine/core/error.h"
 #include "engine/formats/safetensors/safetensors.h"
 #include "models/hub/model_hub.h"
+#include "sharding/memory.h"
 #include "tests/support/documented_keys.h"
 #include "tests/support/small_plan.h"
 
@@ -61,7 +62,7 @@ std::int64_t at_optimizer(const device::Recording& recording, device::MemCategor
     if (entry.kind != device::EntryKind::kPhase || recording.text(entry.name) != "optimizer") continue;
     const auto later =
         std::ranges::upper_bound(recording.memory, static_cast<std::int64_t>(i), {}, &device::MemorySample::entries);
-    return (later - 1)->by_category[static_cast<std::size_t>(category)];
+    return (later - 1)->by_category[category];
   }
   ADD_FAILURE() << "no optimizer";
   return 0;
@@ -95,7 +96,7 @@ TEST_P(WeightsOf, AFolderAreAsTheConfigurationsPlanHasThem) {
   EXPECT_EQ(plan.parameters, wanted.parameters);
   EXPECT_EQ(plan.mode, wanted.mode);
   const device::Recording& recording = wanted.run().recording;
-  EXPECT_EQ(plan.shard_bytes, at_optimizer(recording, device::MemCategory::kShard));
+  EXPECT_EQ(plan.shard_bytes, at_optimizer(recording, sharding::kShard));
   EXPECT_EQ(plan.gradient_bytes, at_optimizer(recording, device::MemCategory::kGradient));
   EXPECT_EQ(plan.optimizer_state_bytes, at_optimizer(recording, device::MemCategory::kOptimizerState));
   EXPECT_GT(plan.gradient_bytes, 0);

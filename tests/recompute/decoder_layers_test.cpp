@@ -80,7 +80,7 @@ Tensor tokens(int first) {
 }
 
 std::int64_t activation_bytes(device::Device& device) {
-  return device.memory().stats().by_category[static_cast<std::size_t>(device::MemCategory::kActivation)];
+  return device.memory().stats().by_category[device::MemCategory::kActivation];
 }
 
 void shard(nn::Module& model, comm::World& world, const Way& run) {
@@ -119,8 +119,7 @@ Trained train_rank(RankContext& context, comm::World& world, const Way& run) {
     autograd::backward(loss);
   }
   device.synchronize();
-  trained.peak_bytes =
-      device.memory().stats().peak_by_category[static_cast<std::size_t>(device::MemCategory::kActivation)];
+  trained.peak_bytes = device.memory().stats().peak_by_category[device::MemCategory::kActivation];
   for (const Tensor& parameter : model->parameters()) {
     if (!parameter.requires_grad()) continue;
     EXPECT_TRUE(parameter.grad().defined());

@@ -31,7 +31,7 @@ Tensor weight_of(double value = 0.5) {
 }
 
 std::int64_t activation_bytes(const test::OneRank& rank) {
-  return rank.stats().by_category[static_cast<std::size_t>(device::MemCategory::kActivation)];
+  return rank.stats().by_category[device::MemCategory::kActivation];
 }
 
 // consumer(function(x)), discarding or not.

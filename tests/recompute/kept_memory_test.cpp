@@ -24,9 +24,7 @@ std::int64_t kept_bytes(std::optional<Kind> kind, bool whole_chain = false) {
     for (const auto& block : blocks) test::checkpoint(*block, *kind);
     if (whole_chain) test::checkpoint(chain, *kind);
   }
-  const auto activations = [&] {
-    return rank.stats().by_category[static_cast<std::size_t>(device::MemCategory::kActivation)];
-  };
+  const auto activations = [&] { return rank.stats().by_category[device::MemCategory::kActivation]; };
   const std::int64_t before = activations();
   const Tensor x = test::input(kElems);
   const Tensor y = chain(x);

@@ -125,9 +125,7 @@ std::int64_t kept_bytes(std::optional<Keep> keep, bool dry_run) {
   test::OneRank rank({.dry_run = dry_run});
   const auto block = make_block(keep);
   const Tensor x = block_input();
-  const auto activations = [&] {
-    return rank.stats().by_category[static_cast<std::size_t>(device::MemCategory::kActivation)];
-  };
+  const auto activations = [&] { return rank.stats().by_category[device::MemCategory::kActivation]; };
   const std::int64_t before = activations();
   const Tensor y = (*block)(x);
   const std::int64_t kept = activations() - before - kHiddenBytes;

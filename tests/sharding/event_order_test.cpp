@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 
 #include "engine/device/recorder.h"
+#include "sharding/memory.h"
 #include "tests/support/issued.h"
 #include "tests/support/toy_models.h"
 #include "tests/support/world.h"
@@ -159,8 +160,8 @@ TEST(UnusedPrefetch, IsDroppedByTheEndOfBackwardAndTheNextStepIsSound) {
       EXPECT_EQ(order.backward, "A2 w2 A1 A0 f2 S2 w1 f1 S1 fR SR");
       EXPECT_TRUE(FsdpState::of(chain->block(0))->group()->is_sharded());
       const device::MemStats stats = device::Device::current().memory().stats();
-      EXPECT_EQ(stats.by_category[static_cast<std::size_t>(device::MemCategory::kGatherBuffer)], 0);
-      EXPECT_EQ(stats.by_category[static_cast<std::size_t>(device::MemCategory::kUnsharded)], 0);
+      EXPECT_EQ(stats.by_category[kGatherBuffer], 0);
+      EXPECT_EQ(stats.by_category[device::MemCategory::kParameter], 0);
       chain->skipped = {};
       EXPECT_EQ(order_of_step(*chain).forward, kForward);
     });
@@ -177,7 +178,7 @@ TEST(UnusedPrefetch, OfAForwardWithoutGradIsDroppedAtItsEnd) {
     (*chain)(test::toy_input(0, 2, 4));
     EXPECT_TRUE(FsdpState::of(chain->block(1))->group()->is_sharded());
     const device::MemStats stats = device::Device::current().memory().stats();
-    EXPECT_EQ(stats.by_category[static_cast<std::size_t>(device::MemCategory::kGatherBuffer)], 0);
+    EXPECT_EQ(stats.by_category[kGatherBuffer], 0);
   });
 }
 

@@ -6,6 +6,7 @@
 //          of which all together (at most 4 a block) stay far below U.
 #include <gtest/gtest.h>
 
+#include "sharding/memory.h"
 #include "tests/support/toy_models.h"
 #include "tests/support/world.h"
 
@@ -46,16 +47,11 @@ struct Setting {
   std::optional<DType> reduce_dtype = std::nullopt;
 };
 
-std::int64_t bytes_of(const device::CategoryBytes& bytes, MemCategory category) {
-  return bytes[static_cast<std::size_t>(category)];
-}
-
 // Bytes of parameters, gradients and communication at a peak.
 std::int64_t in_flight(const MemStats& stats) {
   std::int64_t sum = 0;
-  for (const MemCategory category :
-       {MemCategory::kGatherBuffer, MemCategory::kUnsharded, MemCategory::kGradient, MemCategory::kReduceBuffer}) {
-    sum += bytes_of(stats.by_category_at_peak, category);
+  for (const MemCategory category : {kGatherBuffer, MemCategory::kParameter, MemCategory::kGradient, kReduceBuffer}) {
+    sum += stats.by_category_at_peak[category];
   }
   return sum;
 }

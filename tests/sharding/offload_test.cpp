@@ -21,6 +21,7 @@
 #include "engine/tensor/ops.h"
 #include "sharding/full_parameters.h"
 #include "sharding/fully_shard.h"
+#include "sharding/memory.h"
 #include "sharding/parallelize.h"
 #include "sharding/streams.h"
 #include "tests/support/files.h"
@@ -139,12 +140,8 @@ class Rank {
   Net& net() { return *net_; }
   nn::AdamW& optimizer() { return *optimizer_; }
   device::Device& device() { return *device_; }
-  std::int64_t host_bytes(MemCategory category) {
-    return device_->host_memory().stats().by_category[static_cast<std::size_t>(category)];
-  }
-  std::int64_t device_bytes(MemCategory category) {
-    return device_->memory().stats().by_category[static_cast<std::size_t>(category)];
-  }
+  std::int64_t host_bytes(MemCategory category) { return device_->host_memory().stats().by_category[category]; }
+  std::int64_t device_bytes(MemCategory category) { return device_->memory().stats().by_category[category]; }
 
   std::vector<double> norms;
 
@@ -251,8 +248,8 @@ std::int64_t own_bytes(Rank& rank) {
 
 TEST(OffloadedTensors, AreInHostMemoryByPurposeAndNotOnTheDevice) {
   on_ranks(with({.world = {4, 4}}, kPageable), [](Rank& rank) {
-    EXPECT_EQ(rank.host_bytes(MemCategory::kShard), kShardBytes);  // padded: the same on every rank
-    EXPECT_EQ(rank.device_bytes(MemCategory::kShard), 0);
+    EXPECT_EQ(rank.host_bytes(kShard), kShardBytes);  // padded: the same on every rank
+    EXPECT_EQ(rank.device_bytes(kShard), 0);
     rank.micro_batch(0);
     EXPECT_EQ(rank.device_bytes(MemCategory::kGradient), 0);
     EXPECT_EQ(rank.host_bytes(MemCategory::kGradient), is_first() ? kShardBytes : own_bytes(rank));
@@ -429,9 +426,8 @@ TEST(OffloadedGather, NeedsTheDeviceBytesItSays) {
       FsdpState::of(rank.net())->lazy_init();
       ParamGroup& group = *FsdpState::of(rank.net().first)->group();
       group.unshard();
-      const auto category = static_cast<std::size_t>(MemCategory::kGatherBuffer);
-      EXPECT_EQ(rank.device().memory().stats().peak_by_category[category], c.peak_bytes);
-      EXPECT_EQ(rank.device_bytes(MemCategory::kGatherBuffer), c.bytes_after);
+      EXPECT_EQ(rank.device().memory().stats().peak_by_category[kGatherBuffer], c.peak_bytes);
+      EXPECT_EQ(rank.device_bytes(kGatherBuffer), c.bytes_after);
       group.wait_for_unshard();
     });
   }
@@ -593,7 +589,7 @@ TEST(OffloadedGradients, BlockTheHostWhenTheyAreAddedToOthers) {
     Gate gate(rank);
     const std::jthread opener = gate.open_soon();
     rank.micro_batch(1);
-    EXPECT_EQ(rank.host_bytes(MemCategory::kGradient), rank.host_bytes(MemCategory::kShard));  // the copies are gone
+    EXPECT_EQ(rank.host_bytes(MemCategory::kGradient), rank.host_bytes(kShard));  // the copies are gone
     EXPECT_EQ(gradients(rank), expected_gradients(2));
   });
 }

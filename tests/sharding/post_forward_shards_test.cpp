@@ -7,6 +7,7 @@
 
 #include "engine/core/error.h"
 #include "engine/device/recorder.h"
+#include "sharding/memory.h"
 #include "tests/support/issued.h"
 #include "tests/support/toy_models.h"
 #include "tests/support/world.h"
@@ -25,30 +26,28 @@ struct Step {
 };
 
 Step step_with(ReshardAfterForward after_forward, GatherLayout layout) {
-  return test::of_each_rank(
-             4,
-             [&](RankContext& context, comm::World& world) {
-               FullyShardOptions options = test::sharded_over_all(world, layout);
-               options.reshard_after_forward = after_forward;
-               const auto chain = test::sharded_chain(kWidth, kBlocks, options);
-               device::Device& device = device::Device::current();
-               const device::Recorder recorder(device);
-               Step step;
-               const Tensor loss = ops::mean((*chain)(test::toy_input(context.rank(), 3, kWidth)));
-               step.between_bytes =
-                   device.memory().stats().by_category[static_cast<std::size_t>(device::MemCategory::kUnsharded)];
-               autograd::backward(loss);
-               step.loss = loss.item();
-               step.gradients = test::gradients(*chain);
-               for (const test::Issued& entry : test::issued(recorder.recording())) {
-                 if (!entry.is_mark() || entry.subject != "layers.0") continue;
-                 if (entry.name == "AG" || entry.name == "REPF" || entry.name == "RE") {
-                   step.events +=
-                       fmt::format("{}{} ", entry.name, entry.name == "AG" ? fmt::format("[{}]", entry.bytes) : "");
-                 }
-               }
-               return step;
-             })
+  return test::of_each_rank(4,
+                            [&](RankContext& context, comm::World& world) {
+                              FullyShardOptions options = test::sharded_over_all(world, layout);
+                              options.reshard_after_forward = after_forward;
+                              const auto chain = test::sharded_chain(kWidth, kBlocks, options);
+                              device::Device& device = device::Device::current();
+                              const device::Recorder recorder(device);
+                              Step step;
+                              const Tensor loss = ops::mean((*chain)(test::toy_input(context.rank(), 3, kWidth)));
+                              step.between_bytes = device.memory().stats().by_category[device::MemCategory::kParameter];
+                              autograd::backward(loss);
+                              step.loss = loss.item();
+                              step.gradients = test::gradients(*chain);
+                              for (const test::Issued& entry : test::issued(recorder.recording())) {
+                                if (!entry.is_mark() || entry.subject != "layers.0") continue;
+                                if (entry.name == "AG" || entry.name == "REPF" || entry.name == "RE") {
+                                  step.events += fmt::format(
+                                      "{}{} ", entry.name, entry.name == "AG" ? fmt::format("[{}]", entry.bytes) : "");
+                                }
+                              }
+                              return step;
+                            })
       .front();
 }
 

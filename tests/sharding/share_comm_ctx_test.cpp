@@ -5,6 +5,7 @@
 
 #include "engine/core/error.h"
 #include "engine/device/recorder.h"
+#include "sharding/memory.h"
 #include "tests/support/files.h"
 #include "tests/support/issued.h"
 #include "tests/support/toy_models.h"
@@ -44,8 +45,7 @@ Trained train(comm::World& world, bool shared, int rank) {
   }
   trained.gradients[0] = test::gradients(*first);
   trained.gradients[1] = test::gradients(*second);
-  trained.peak_reduce_bytes =
-      device.memory().stats().peak_by_category[static_cast<std::size_t>(device::MemCategory::kReduceBuffer)];
+  trained.peak_reduce_bytes = device.memory().stats().peak_by_category[kReduceBuffer];
   return trained;
 }
 

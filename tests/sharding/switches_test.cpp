@@ -11,6 +11,7 @@
 #include "engine/launch/run_ranks.h"
 #include "engine/nn/init.h"
 #include "sharding/fully_shard.h"
+#include "sharding/memory.h"
 #include "tests/support/files.h"
 #include "tests/support/schedule_models.h"
 #include "tests/support/schedule_tokens.h"
@@ -260,7 +261,7 @@ TEST(IsLastBackward, OffLeavesTheLastReductionInFlight) {
   on_ranks(2, {}, [](Fixture& f) {
     const auto reduce_bytes = [] {
       const device::MemStats stats = device::Device::current().memory().stats();
-      return stats.by_category[static_cast<std::size_t>(device::MemCategory::kReduceBuffer)];
+      return stats.by_category[kReduceBuffer];
     };
     set_is_last_backward(f.toy, false);
     f.train(0);

@@ -152,7 +152,7 @@ TEST(Backward, ALeafTakesTheBytesOfAGradientNobodyElseHolds) {
   });
   backward(sum(y));
   EXPECT_EQ(x.grad().raw(), bytes);
-  EXPECT_EQ(rank.stats().by_category[static_cast<std::size_t>(device::MemCategory::kGradient)], 512);
+  EXPECT_EQ(rank.stats().by_category[device::MemCategory::kGradient], 512);
 }
 
 TEST(Backward, TheCallersGradientIsNotTaken) {

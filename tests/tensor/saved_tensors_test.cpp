@@ -109,7 +109,7 @@ TEST(SavedTensors, AProductKeepsOnlyWhatAGradientNeeds) {  // as PyTorch: a fact
 TEST(SavedTensors, OverwritingOneIsAnErrorThatNamesIt) {
   test::OneRank rank;
   const Tensor w =
-      Tensor::zeros({2}, DType::kF64, device::MemCategory::kUnsharded, "layers.0.weight").set_requires_grad(true);
+      Tensor::zeros({2}, DType::kF64, device::MemCategory::kParameter, "layers.0.weight").set_requires_grad(true);
   const Tensor loss = sum(ops::mul(w, w));
   w.fill(1);
   EXPECT_THAT([&] { backward(loss); },

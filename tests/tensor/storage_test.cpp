@@ -20,7 +20,7 @@ using ::testing::ThrowsMessage;
 
 TEST(Storage, ReadingAReleasedOneNamesIt) {
   test::OneRank rank;
-  const Tensor x = Tensor::zeros({4}, DType::kF32, MemCategory::kUnsharded, "layers.3.weight");
+  const Tensor x = Tensor::zeros({4}, DType::kF32, MemCategory::kParameter, "layers.3.weight");
   x.storage()->release();
   EXPECT_THAT([&] { x.raw(); },
               ThrowsMessage<InvariantError>(
@@ -72,12 +72,12 @@ TEST(Storage, HostMemoryIsNotTheDevices) {
 
 TEST(Storage, AdoptsABlockThatIsLargeEnough) {
   test::OneRank rank;
-  const Tensor x = Tensor::zeros({4}, DType::kF32, MemCategory::kUnsharded, "weight");
+  const Tensor x = Tensor::zeros({4}, DType::kF32, MemCategory::kParameter, "weight");
   x.storage()->release();
-  auto small = rank.device().memory().allocate(8, MemCategory::kGatherBuffer, "block");
+  auto small = rank.device().memory().allocate(8, MemCategory::kTemporary, "block");
   EXPECT_THAT([&] { x.storage()->adopt(small); },
               ThrowsMessage<InvariantError>(StrEq("[rank 0] internal: 'weight' needs 16 bytes and was offered 8")));
-  auto block = rank.device().memory().allocate(16, MemCategory::kGatherBuffer, "block");
+  auto block = rank.device().memory().allocate(16, MemCategory::kTemporary, "block");
   x.storage()->adopt(block);
   EXPECT_EQ(x.raw(), block->data());
 }
@@ -86,10 +86,10 @@ TEST(Storage, RecategorizingMovesItsBytes) {
   test::OneRank rank;
   const Tensor x = Tensor::zeros({4}, DType::kF32);
   x.storage()->recategorize(MemCategory::kGradient);
-  EXPECT_EQ(rank.stats().by_category[static_cast<std::size_t>(MemCategory::kGradient)], 512);
+  EXPECT_EQ(rank.stats().by_category[MemCategory::kGradient], 512);
   x.storage()->release();
   x.storage()->allocate();  // stays where it was put
-  EXPECT_EQ(rank.stats().by_category[static_cast<std::size_t>(MemCategory::kGradient)], 512);
+  EXPECT_EQ(rank.stats().by_category[MemCategory::kGradient], 512);
 }
 
 TEST(Storage, HasNoBytesInADryRun) {

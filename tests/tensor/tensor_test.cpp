@@ -57,7 +57,7 @@ TEST(Tensor, ViewsThatDoNotFitAreErrors) {
 
 TEST(Tensor, ReadingWithTheWrongTypeIsAnError) {
   test::OneRank rank;
-  const Tensor x = Tensor::zeros({1}, DType::kBF16, device::MemCategory::kShard, "weight");
+  const Tensor x = Tensor::zeros({1}, DType::kBF16, device::MemCategory::kParameter, "weight");
   EXPECT_THAT([&] { x.data<float>(); },
               ThrowsMessage<ModelError>(
                   StrEq("[rank 0] 'weight' is bf16, read as fp32; read it with its own dtype, or cast it")));

@@ -7,6 +7,7 @@
 #include "engine/nn/optim/adamw.h"
 #include "engine/nn/optim/sgd.h"
 #include "engine/nn/optim/swapped_adamw.h"
+#include "sharding/memory.h"
 #include "tests/support/one_rank.h"
 
 namespace loom::train {
@@ -48,7 +49,7 @@ Tensor on_device(const Bits& bits) {
   const Shape shape{static_cast<std::int64_t>(bits.size())};
   const Tensor host = Tensor::host(shape, DType::kBF16, "recorded");
   std::memcpy(host.raw(), bits.data(), bits.size() * sizeof(bits[0]));
-  const Tensor made = Tensor::empty(shape, DType::kBF16, device::MemCategory::kShard, "recorded");
+  const Tensor made = Tensor::empty(shape, DType::kBF16, sharding::kShard, "recorded");
   made.copy_from(host);
   return made;
 }

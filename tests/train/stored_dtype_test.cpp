@@ -12,6 +12,7 @@
 #include "engine/train/run_checkpoints.h"
 #include "models/lora/lora.h"
 #include "sharding/full_parameters.h"
+#include "sharding/memory.h"
 #include "tests/train/saved_arguments_of.h"
 #include "tests/train/tiny_trainers.h"
 
@@ -100,8 +101,8 @@ class StoredInBf16 : public TinyTrainers {
  private:
   static void look_at(Trainer& trainer, RunResult& result) {
     const device::MemStats stats = device::Device::current().memory().stats();
-    for (const auto category : {device::MemCategory::kShard, device::MemCategory::kOptimizerState}) {
-      result.bytes[category] = stats.by_category[static_cast<std::size_t>(category)];
+    for (const auto category : {sharding::kShard, device::MemCategory::kOptimizerState}) {
+      result.bytes[category] = stats.by_category[category];
     }
     const nn::OptimizerState state = trainer.optimizer().state_dict();
     for (const auto& [path, parameter] : state.parameters) {
@@ -133,7 +134,7 @@ TEST_F(StoredInBf16, AShardTakesTwoBytesAnElementAndItsMomentsFour) {
     std::int64_t shards = 0;
     for (const std::int64_t count : elems) shards += block(count / kRanks * element_bytes(dtype));
     const RunResult found = run(kRanks, 1);
-    EXPECT_EQ(found.bytes.at(device::MemCategory::kShard), shards);
+    EXPECT_EQ(found.bytes.at(sharding::kShard), shards);
     EXPECT_EQ(found.bytes.at(device::MemCategory::kOptimizerState), 2 * shards);
   }
 }
