@@ -137,10 +137,12 @@ TEST(TrainingCost, IsOnThePlanAndOnEveryRowOfASweep) {
       training.at("steps").get<double>() * json.at("/time/step_ns"_json_pointer).get<double>() / 3600e9;
   EXPECT_NEAR(training.at("days").get<double>(), hours / 24, 1e-6 * hours);
   EXPECT_NEAR(training.at("device_hours").get<double>(), hours * 4, 1e-6 * hours);
-  const Planned sweep = planned({"--tokens", "1e12", "--sweep"});
+  Words words{"--tokens", "1e12", "--micro-batch-size", "1", "--sweep"};
+  const Planned sweep = planned(words);
   expect_columns(sweep.text);
   EXPECT_THAT(sweep.text, ContainsRegex("MFU % +days  change\n"));
-  for (const ordered_json& row : planned({"--tokens", "1e12", "--sweep", "--json", "-"}).json().at("sweep")) {
+  words.insert(words.end(), {"--json", "-"});
+  for (const ordered_json& row : planned(words).json().at("sweep")) {
     EXPECT_TRUE(row.contains("training"));
   }
 }
