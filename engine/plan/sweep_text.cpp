@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t kShown = 20;         // rows
 constexpr std::size_t kChangeColumn = 51;  // of a row
-constexpr std::size_t kCostColumns = 16;
+constexpr std::size_t kCostColumns = 9;
 constexpr std::size_t kReason = 5;   // the indentation of reasons
 constexpr std::size_t kParts = 4;    // of a difference in time, at most
 constexpr double kSmallPart = 0.02;  // of a difference: not worth a word
@@ -32,10 +32,11 @@ struct Row {
   }
 };
 
-// The price of the training, or its days.
+// The price of the training, or its days; a large one without decimals.
 std::string cost_text(const std::optional<TrainingCost>& cost) {
   if (!cost) return "";
-  return cost->price ? figure(*cost->price, 2) : figure(cost->days, 2);
+  const double value = cost->price.value_or(cost->days);
+  return figure(value, value < 1e5 ? 2 : 0);
 }
 
 std::string cost_title(const std::optional<TrainingCost>& cost) { return !cost ? "" : cost->price ? "price" : "days"; }
