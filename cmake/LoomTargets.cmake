@@ -114,6 +114,24 @@ function(loom_add_operator_library name)
   loom_note_edges(${name} "${ARG_SOURCES}" "" "shardloom::custom_op")  # its header
 endfunction()
 
+# Tests compile in half the time without optimisation. What they test is optimised as the preset says, and the linker finds
+# optimised bodies of common templates first (tests/support/optimised_templates.cpp).
+function(loom_compile_as_test target)
+  target_compile_options(${target} PRIVATE -O0)
+  get_target_property(type ${target} TYPE)
+  if(NOT type STREQUAL EXECUTABLE)
+    return()
+  endif()
+  if(NOT TARGET loom_optimised_templates)
+    add_library(loom_optimised_templates OBJECT "${PROJECT_SOURCE_DIR}/tests/support/optimised_templates.cpp")
+    target_compile_options(loom_optimised_templates PRIVATE -O2)
+    target_link_libraries(loom_optimised_templates PRIVATE nlohmann_json::nlohmann_json loom_library_flags)
+  endif()
+  add_dependencies(${target} loom_optimised_templates)
+  target_link_options(${target} PRIVATE $<TARGET_OBJECTS:loom_optimised_templates>)  # stands before the program's own objects
+  set_property(TARGET ${target} APPEND PROPERTY LINK_DEPENDS $<TARGET_OBJECTS:loom_optimised_templates>)
+endfunction()
+
 # loom_add_test_library(name SOURCES ... LINK ...): code that several test programs share; alias shardloom::<name>, not
 # installed.
 function(loom_add_test_library name)
@@ -121,11 +139,17 @@ function(loom_add_test_library name)
   add_library(loom_${name} STATIC ${ARG_SOURCES})
   add_library(shardloom::${name} ALIAS loom_${name})
   target_link_libraries(loom_${name} PUBLIC ${ARG_LINK} loom_flags)
+  loom_compile_as_test(loom_${name})
+  loom_group_sources(loom_${name})
   loom_note_edges(${name} "${ARG_SOURCES}" "${ARG_LINK}" "")
 endfunction()
 
-# Folders of tests that compute much themselves.
-set(LOOM_TESTS_WITH_LOOPS comm device dist kernels memory models nn objective offload plan recompute sharding tensor train virtual_time)
+# loom_add_reference_program(name SOURCES ... LINK ...): a program that a test runs with arguments.
+function(loom_add_reference_program name)
+  loom_add_program(${name} ${ARGN})
+  loom_compile_as_test(${name})
+  loom_group_sources(${name})
+endfunction()
 
 # loom_add_test(name SOURCES ... LINK ... [LABELS ...]): a GoogleTest program, one CTest entry. Label `unit` by default.
 # Sources NAME_regex_test.cpp need regular expressions, and are left out without LOOM_TEXT.
@@ -141,13 +165,7 @@ function(loom_add_test name)
   add_executable(${name} ${ARG_SOURCES})
   target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}")
   target_link_libraries(${name} PRIVATE ${ARG_LINK} GTest::gmock GTest::gtest GTest::gtest_main loom_flags)
-  # What is tested is optimised as the preset says; a test itself compiles a quarter faster without, unless it computes.
-  cmake_path(GET CMAKE_CURRENT_SOURCE_DIR FILENAME room)
-  if(NOT LOOM_SANITIZE AND room IN_LIST LOOM_TESTS_WITH_LOOPS)
-    target_compile_options(${name} PRIVATE -O1)
-  else()
-    target_compile_options(${name} PRIVATE -O0)
-  endif()
+  loom_compile_as_test(${name})
   loom_group_sources(${name})
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT 600)

@@ -111,6 +111,8 @@ function(loom_group_sources target)
   endif()
   get_target_property(sources ${target} SOURCES)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+  # GCC takes each source of a group for a header, whose types should have no members of anonymous types.
+  target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
   set(groups 0)
   foreach(source IN LISTS sources)
     get_source_file_property(path "${source}" LOCATION)

@@ -25,10 +25,11 @@ struct SwapOptions {
   // Beside --swap-attention: the number of first layers whose MLPs are recomputed in backward.
   std::int64_t swap_recompute_mlps = 0;
 
-  bool smart_swap = false;                             // --smart-swap: tensors are chosen until a step fits
-  std::optional<std::int64_t> smart_swap_device_size;  // MiB, the limit of a step; none: the device profile's memory
-  std::vector<ChosenTensors> smart_swap_chosen;        // filled in before the ranks start (engine/plan/smart_swap.h)
-  std::shared_ptr<SwapWatch> smart_swap_watch;         // for the planned step that the choice is made from; else null
+  bool smart_swap = false;  // --smart-swap: tensors are chosen until a step fits
+  std::optional<std::int64_t> smart_swap_device_size =
+      {};                                             // MiB, the limit of a step; none: the device profile's memory
+  std::vector<ChosenTensors> smart_swap_chosen = {};  // filled in before the ranks start (engine/plan/smart_swap.h)
+  std::shared_ptr<SwapWatch> smart_swap_watch = {};   // for the planned step that the choice is made from; else null
 
   // Whether flags enable swap; the file may swap too.
   bool swaps() const { return swap_attention || !smart_swap_chosen.empty() || smart_swap_watch != nullptr; }

@@ -1,6 +1,7 @@
 #include "engine/core/spelling.h"
 
 #include <algorithm>
+#include <fmt/format.h>
 #include <numeric>
 #include <vector>
 
@@ -21,6 +22,14 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   }
   return row.back();
 }
+
+// To a shell.
+bool is_plain(char c) {
+  const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+  return letter || std::string_view("_@%+=:,./-").find(c) != std::string_view::npos;
+}
+
+bool is_control(char c) { return static_cast<unsigned char>(c) < ' ' || c == 0x7f; }
 
 }  // namespace
 
@@ -43,6 +52,20 @@ std::string lower_case(std::string_view text) {
     if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
   }
   return lowered;
+}
+
+std::string shell_word(std::string_view word) {
+  if (!word.empty() && std::ranges::all_of(word, is_plain)) return std::string(word);
+  const bool has_control = std::ranges::any_of(word, is_control);
+  std::string text = has_control ? "$'" : "'";
+  for (const char c : word) {
+    if (has_control && (is_control(c) || c == '\\' || c == '\'')) {
+      text += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+    } else {
+      text += c == '\'' ? "'\\''" : std::string(1, c);
+    }
+  }
+  return text + "'";
 }
 
 }  // namespace loom

@@ -56,7 +56,7 @@ struct Entry {
   std::int32_t site = 0;       // what it was issued for: a number for text()
   std::int64_t other = kDone;  // the entry that a wait waits for: an index of Recording::entries
   std::int64_t bytes = 0;      // of a collective's whole tensor
-  Cost cost;
+  Cost cost = {};
 };
 
 // The kind of a mark: the room that sets the mark names it (sharding/marks.h). Two with the same token are equal.

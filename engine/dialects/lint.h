@@ -50,8 +50,8 @@ struct PlanOfFile {
 
 struct Linted {
   std::vector<Finding> findings;
-  std::optional<PlanOfFile>
-      plan;  // none with an error, or where neither file nor `context` names a model that is built
+  // None with an error, or where neither file nor `context` names a model that is built.
+  std::optional<PlanOfFile> plan = {};
 };
 bool has_error(const std::vector<Finding>& findings);
 

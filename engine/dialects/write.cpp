@@ -5,6 +5,7 @@
 #include <map>
 
 #include "engine/core/error.h"
+#include "engine/core/spelling.h"
 #include "engine/dialects/flags_of_file.h"
 #include "engine/dialects/reading.h"
 #include "engine/dialects/row.h"
@@ -143,13 +144,6 @@ std::string text_in(Dialect dialect, const Resolved& resolved) {
   }
 }
 
-// For a shell.
-std::string in_quotes(const std::string& word) {
-  std::string text = "'";
-  for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return text + "'";
-}
-
 job::Texts words_in(const std::string& text) {
   job::Texts words;
   for (std::size_t begin = 0; begin < text.size();) {
@@ -189,10 +183,7 @@ Written write_flags(const Resolved& resolved) {
     if (value == key.get(usual)) continue;
     const job::Texts words = job::words_of(key, value);
     job::Texts quoted;
-    for (const std::string& word : words) {
-      const bool plain = !word.empty() && word.find_first_of(" \t\n'\"\\$`*?{}[]()<>|&;#~!") == std::string::npos;
-      quoted.push_back(plain ? word : in_quotes(word));
-    }
+    for (const std::string& word : words) quoted.push_back(shell_word(word));
     written.text += fmt::format("{}{}{}\n", key.name(), words.empty() ? "" : " ", fmt::join(quoted, " "));
   }
   for (const sharding::Fsdp2Key& key : sharding::fsdp2_keys()) {

@@ -120,8 +120,11 @@ LOOM_INLINE F32x16 widen(U16x16 bits, f16 /*tag*/) {
 #if defined(__AVX512F__)
   return std::bit_cast<F32x16>(_mm512_maskz_cvtph_ps(kAll, std::bit_cast<__m256i>(bits)));
 #elif defined(__F16C__)
-  const auto half = std::bit_cast<std::array<__m128i, 2>>(bits);
-  return std::bit_cast<F32x16>(std::array{_mm256_cvtph_ps(half[0]), _mm256_cvtph_ps(half[1])});
+  struct Halves {
+    __m128i lower, upper;
+  };
+  const auto of = std::bit_cast<Halves>(bits);
+  return std::bit_cast<F32x16>(std::array{_mm256_cvtph_ps(of.lower), _mm256_cvtph_ps(of.upper)});
 #else
   F32x16 value;
   for (int lane = 0; lane < 16; ++lane) value[lane] = static_cast<float>(std::bit_cast<f16>(std::uint16_t{bits[lane]}));
@@ -133,9 +136,12 @@ LOOM_INLINE U16x16 narrow(F32x16 value, f16 /*tag*/) {
 #if defined(__AVX512F__)
   return std::bit_cast<U16x16>(_mm512_maskz_cvtps_ph(kAll, std::bit_cast<__m512>(value), _MM_FROUND_TO_NEAREST_INT));
 #elif defined(__F16C__)
-  const auto half = std::bit_cast<std::array<__m256, 2>>(value);
-  return std::bit_cast<U16x16>(std::array{_mm256_cvtps_ph(half[0], _MM_FROUND_TO_NEAREST_INT),
-                                          _mm256_cvtps_ph(half[1], _MM_FROUND_TO_NEAREST_INT)});
+  struct Halves {
+    __m256 lower, upper;
+  };
+  const auto of = std::bit_cast<Halves>(value);
+  return std::bit_cast<U16x16>(std::array{_mm256_cvtps_ph(of.lower, _MM_FROUND_TO_NEAREST_INT),
+                                          _mm256_cvtps_ph(of.upper, _MM_FROUND_TO_NEAREST_INT)});
 #else
   U16x16 bits;
   for (int lane = 0; lane < 16; ++lane) bits[lane] = f16(value[lane]).bits;

@@ -49,8 +49,8 @@ struct ModeCost {
 
 struct AdaptedClass {
   std::string type;                          // of the modules
-  std::vector<std::string> paths;            // in the order of forward
-  std::vector<std::size_t> places;           // of these, among the modules of all classes
+  std::vector<std::string> paths = {};       // in the order of forward
+  std::vector<std::size_t> places = {};      // of these, among the modules of all classes
   std::array<ModeCost, kKeepModes> costs{};  // of kKeep: nothing
   std::array<int, kKeepModes> counts{};      // chosen: modules in each mode
 };

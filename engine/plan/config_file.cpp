@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/core/error.h"
+#include "engine/core/spelling.h"
 #include "engine/core/wrapped.h"
 #include "sharding/config/fsdp2_keys.h"
 
@@ -13,32 +14,11 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-bool is_plain(char c) {
-  const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
-  return letter || std::string_view("_@%+=:,./-").find(c) != std::string_view::npos;
-}
-
-// A word as bash reads it, in one line.
-std::string quoted(const std::string& word) {
-  if (!word.empty() && std::ranges::all_of(word, is_plain)) return word;
-  const bool has_control = std::ranges::any_of(word, [](unsigned char c) { return c < ' ' || c == 0x7f; });
-  std::string text = has_control ? "$'" : "'";
-  for (const char c : word) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (has_control && (byte < ' ' || byte == 0x7f || c == '\\' || c == '\'')) {
-      text += fmt::format("\\x{:02x}", byte);
-    } else {
-      text += c == '\'' ? "'\\''" : std::string(1, c);
-    }
-  }
-  return text + "'";
-}
-
 // In lines of at most kTextColumns, as far as its words are shorter, each but the last with a backslash at its end.
 std::string lines_of(const Words& command) {
   std::string text, line = "  ";
   for (const std::string& word : command) {
-    const std::string next = quoted(word);
+    const std::string next = shell_word(word);
     if (line.size() + next.size() + 3 > kTextColumns) {
       text += line + "\\\n";
       line = "    ";
@@ -65,7 +45,7 @@ std::string file_text(const sharding::Fsdp2Config& config) {
 
 std::string command_line(const Words& command) {
   std::string line;
-  for (const std::string& word : command) line += (line.empty() ? "" : " ") + quoted(word);
+  for (const std::string& word : command) line += (line.empty() ? "" : " ") + shell_word(word);
   return line;
 }
 

@@ -33,10 +33,10 @@ struct Communicator {
 
 struct OutsideMemory {
   std::int64_t context_bytes = 0;
-  std::string library;            // of the communicators: "nccl", "hccl"; empty: they take no memory of the device
+  std::string library = {};       // of the communicators: "nccl", "hccl"; empty: they take no memory of the device
   std::int64_t buffer_bytes = 0;  // of each buffer of a communicator
-  std::vector<Communicator> communicators;
-  std::string tool;  // that shows the device's memory: "nvidia-smi", "npu-smi"; empty: not known
+  std::vector<Communicator> communicators = {};
+  std::string tool = {};  // that shows the device's memory: "nvidia-smi", "npu-smi"; empty: not known
 
   std::int64_t communicator_bytes() const;
   std::int64_t bytes() const { return context_bytes + communicator_bytes(); }

@@ -41,7 +41,7 @@ struct StageEstimate {
 
 struct PipelineEstimate {
   std::string schedule;  // by torch's name, or the user's file
-  std::vector<StageEstimate> ranks;
+  std::vector<StageEstimate> ranks = {};
   // Of the time of all ranks, the share that is bubble.
   double bubble = 0;
 };

@@ -7,7 +7,7 @@ namespace loom::train {
 objective::ReferenceSource reference_source(const TrainSections& arguments, const PretrainCallbacks& callbacks,
                                             const TrainingInputs& inputs, comm::World& world) {
   const DType stored = arguments.model.params_dtype;
-  const auto computed = inputs.fsdp2_config ? inputs.fsdp2_config->param_dtype : std::nullopt;
+  const sharding::Fsdp2Config* config = inputs.fsdp2_config ? &*inputs.fsdp2_config : nullptr;
   return {.provide = [&] { return provide_model(arguments, callbacks); },
           .shard_and_fill =
               [&](nn::Module& model) {
@@ -19,7 +19,7 @@ objective::ReferenceSource reference_source(const TrainSections& arguments, cons
                 return inputs.reference_weights ? &*inputs.reference_weights : loaded_weights(inputs, model);
               },
           .rounds_to_bf16 = arguments.model.downcast_to_bf16 || stored == DType::kBF16,
-          .computes_in = computed.value_or(stored)};
+          .computes_in = config != nullptr ? config->param_dtype.value_or(stored) : stored};
 }
 
 }  // namespace loom::train

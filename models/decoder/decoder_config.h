@@ -111,9 +111,9 @@ struct DecoderConfig {
   bool tie_word_embeddings = false;
   // Kept for generation and for writing them back. The row of pad_token_id gets no gradient from the embedding, as in
   // transformers (padding_idx); GPT-2's does.
-  std::optional<std::int64_t> bos_token_id;
-  std::vector<std::int64_t> eos_token_ids;
-  std::optional<std::int64_t> pad_token_id;
+  std::optional<std::int64_t> bos_token_id = {};
+  std::vector<std::int64_t> eos_token_ids = {};
+  std::optional<std::int64_t> pad_token_id = {};
 
   bool operator==(const DecoderConfig&) const = default;
 };

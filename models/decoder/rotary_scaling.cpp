@@ -98,7 +98,8 @@ std::vector<float> rotary_frequencies(const Rotary& rotary, std::int64_t n) {
   const RotaryScaling& scaling = rotary.scaling;
   const double base = scaling.type == RopeType::kDynamic ? scaled_base(rotary, n) : rotary.theta;
   const auto& divisors = n > scaling.original_max_position_embeddings ? scaling.long_factor : scaling.short_factor;
-  const auto ramp = scaling.type == RopeType::kYarn ? std::optional<Ramp>(rotary) : std::nullopt;
+  std::optional<Ramp> ramp;
+  if (scaling.type == RopeType::kYarn) ramp.emplace(rotary);
   std::vector<float> frequencies;
   for (std::int64_t i = 0; i < rotary.head_dim / 2; ++i) {
     const float divisor = power(base, i, rotary.head_dim);

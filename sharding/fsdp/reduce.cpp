@@ -330,7 +330,7 @@ struct Reduction {
   DType reduce_dtype = DType::kF32;
   DType original_dtype = DType::kF32;
   std::int64_t row_elems = 0;  // of a rank
-  ReducePlan plan;
+  ReducePlan plan = {};
   Comm* comm = nullptr;  // null: the engine's own
   std::string what;      // in errors of memory
 };

@@ -67,6 +67,7 @@ const House kHouse{
                {"engine/dialects", 10},
                {"engine/cli", 11},
                {"examples", 12},
+               {"bench", 13},
                {"tests", 13}},
     .level_edges = {{"engine/dialects", "engine/job"},    // rows name keys of the job
                     {"engine/data", "engine/nn"},         // batches hold tensors, the forward step takes a Module

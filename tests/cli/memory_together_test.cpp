@@ -16,8 +16,8 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 struct Ended {
-  std::vector<std::string> curve;
-  std::string weights;
+  std::vector<std::string> curve = {};
+  std::string weights = {};
   std::string out;
 
   bool same_bits(const Ended& other) const { return curve == other.curve && weights == other.weights; }

@@ -6,6 +6,7 @@
 
 #include "engine/core/error.h"
 #include "engine/device/caching_allocator.h"
+#include "tests/device/sizes_and_streams.h"
 #include "tests/support/files.h"
 
 namespace loom::device {
@@ -14,7 +15,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr std::int64_t kMiB = 1 << 20;
 constexpr StreamId kPool = StreamId::kCompute;
 
 AllocatorSettings read(std::string_view text) { return read_allocator_settings(text, "--alloc-conf"); }

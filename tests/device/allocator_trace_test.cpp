@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 
 #include "engine/device/recorder.h"
+#include "tests/device/sizes_and_streams.h"
 #include "tests/support/one_rank.h"
 
 namespace loom::device {
@@ -13,9 +14,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
-
-constexpr std::int64_t kMiB = 1 << 20;
-constexpr StreamId kGatherStream{2, "gather"};
 
 DeviceOptions options(const AllocatorSettings& allocator = {}) {
   return {.profile = {.memory_bytes = 1024 * kMiB}, .dry_run = true, .allocator = allocator};

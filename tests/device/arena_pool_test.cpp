@@ -24,32 +24,32 @@ TEST(ArenaPool, APieceThatWasGivenBackCostsNothingTheSecondTime) {
   EXPECT_EQ(arena->system_bytes(), first);
 }
 
-constexpr std::size_t kMiB = std::size_t{1} << 20;
+constexpr std::size_t kArenaMiB = std::size_t{1} << 20;
 
 TEST(ArenaPool, ThePagesOfFreePiecesThatAreTooSmallServeALargerOne) {
   const auto arena = Arena::create();
   std::vector<std::shared_ptr<std::byte>> pieces;
   for (int i = 0; i < 32; ++i) {
-    pieces.push_back(arena->take(6 * kMiB));
-    std::memset(pieces.back().get(), i, 6 * kMiB);
+    pieces.push_back(arena->take(6 * kArenaMiB));
+    std::memset(pieces.back().get(), i, 6 * kArenaMiB);
   }
   const std::size_t before = arena->system_bytes();
-  EXPECT_LE(before, 32 * 6 * kMiB + 2 * kMiB);
+  EXPECT_LE(before, 32 * 6 * kArenaMiB + 2 * kArenaMiB);
   for (std::size_t i = 0; i < pieces.size(); i += 2) pieces[i].reset();  // 96 MiB in holes of 6
-  const auto large = arena->take(60 * kMiB);
+  const auto large = arena->take(60 * kArenaMiB);
   EXPECT_EQ(arena->system_bytes(), before);
-  std::memset(large.get(), 255, 60 * kMiB);
+  std::memset(large.get(), 255, 60 * kArenaMiB);
   for (std::size_t i = 1; i < pieces.size(); i += 2) {
     const std::byte* piece = pieces[i].get();
-    EXPECT_EQ(std::count(piece, piece + 6 * kMiB, std::byte(i)), static_cast<std::ptrdiff_t>(6 * kMiB)) << i;
+    EXPECT_EQ(std::count(piece, piece + 6 * kArenaMiB, std::byte(i)), static_cast<std::ptrdiff_t>(6 * kArenaMiB)) << i;
   }
 }
 
 TEST(ArenaPool, PiecesOfSizesThatAreNoPowersOfTwoLieSideBySide) {
   const auto arena = Arena::create();
   std::vector<std::shared_ptr<std::byte>> pieces;
-  for (int i = 0; i < 24; ++i) pieces.push_back(arena->take(17 * kMiB / 2));
-  EXPECT_LE(arena->system_bytes(), 24 * 17 * kMiB / 2 + 2 * kMiB);
+  for (int i = 0; i < 24; ++i) pieces.push_back(arena->take(17 * kArenaMiB / 2));
+  EXPECT_LE(arena->system_bytes(), 24 * 17 * kArenaMiB / 2 + 2 * kArenaMiB);
 }
 
 TEST(ArenaPool, AStepThatRepeatsTakesNoMoreThanItsFirstTime) {
@@ -59,18 +59,19 @@ TEST(ArenaPool, AStepThatRepeatsTakesNoMoreThanItsFirstTime) {
   for (int step = 0; step < 6; ++step) {
     std::vector<std::shared_ptr<std::byte>> activations;
     for (int layer = 0; layer < 12; ++layer) {
-      for (std::size_t bytes : {10 * kMiB, 2 * kMiB, 300 * kMiB / 1024}) activations.push_back(arena->take(bytes));
+      for (std::size_t bytes : {10 * kArenaMiB, 2 * kArenaMiB, 300 * kArenaMiB / 1024})
+        activations.push_back(arena->take(bytes));
     }
-    const auto gradient = arena->take(90 * kMiB);
+    const auto gradient = arena->take(90 * kArenaMiB);
     for (int layer = 0; layer < 12; ++layer) {
       activations.resize(activations.size() - 3);
-      kept.push_back(arena->take(5 * kMiB));
+      kept.push_back(arena->take(5 * kArenaMiB));
     }
     kept.clear();
     if (step == 0) first = arena->system_bytes();
   }
-  EXPECT_LE(first, 12 * (12 * kMiB + 300 * kMiB / 1024) + 90 * kMiB + 24 * kMiB);
-  EXPECT_LE(arena->system_bytes(), first + 16 * kMiB);
+  EXPECT_LE(first, 12 * (12 * kArenaMiB + 300 * kArenaMiB / 1024) + 90 * kArenaMiB + 24 * kArenaMiB);
+  EXPECT_LE(arena->system_bytes(), first + 16 * kArenaMiB);
 }
 
 TEST(Intervals, WhatIsTakenAndGivenBackIsOnePieceAgain) {

@@ -3,13 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/device/sizes_and_streams.h"
+
 namespace loom::device {
 namespace {
 
-constexpr StreamId kGatherStream{2, "gather"};
-constexpr StreamId kReduceScatterStream{3, "reduce_scatter"};
-
-constexpr std::int64_t kMiB = 1 << 20;
 constexpr std::int64_t kKiB = 1 << 10;
 constexpr StreamId kPool = StreamId::kCompute;
 

@@ -6,12 +6,11 @@
 
 #include "engine/core/error.h"
 #include "engine/device/recorder.h"
+#include "tests/device/sizes_and_streams.h"
 #include "tests/support/one_rank.h"
 
 namespace loom::device {
 namespace {
-
-constexpr StreamId kReduceScatterStream{3, "reduce_scatter"};
 
 using ::testing::StrEq;
 using ::testing::ThrowsMessage;

@@ -6,20 +6,18 @@
 #include <gmock/gmock.h>
 
 #include "engine/core/error.h"
+#include "tests/device/sizes_and_streams.h"
 #include "tests/support/one_rank.h"
 
 namespace loom::device {
 namespace {
 
-constexpr StreamId kGatherCopyInStream{1, "gather_copy_in"};
 constexpr MemCategory kShard{0, "shard", LifeClass::kStatic};
 constexpr MemCategory kGatherBuffer{1, "gather_buffer", LifeClass::kCommunication};
 
 using test::shared_arena;
 using ::testing::StrEq;
 using ::testing::ThrowsMessage;
-
-constexpr std::int64_t kMiB = 1 << 20;
 
 TEST(DeviceMemory, CountsEachBlockRoundedUpTo512Bytes) {
   DeviceMemory memory(64 * kMiB, shared_arena(), false);

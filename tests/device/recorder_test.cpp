@@ -10,14 +10,13 @@
 #include <optional>
 #include <thread>
 
+#include "tests/device/sizes_and_streams.h"
 #include "tests/support/issued.h"
 #include "tests/support/one_rank.h"
 
 namespace loom::device {
 namespace {
 
-constexpr StreamId kGatherStream{2, "gather"};
-constexpr StreamId kReduceScatterStream{3, "reduce_scatter"};
 constexpr MarkKind kGatherMark{"AG"};
 constexpr MarkKind kGatheredMark{"W"};
 constexpr MarkKind kReduceScatterMark{"RS"};

@@ -10,12 +10,11 @@
 
 #include "engine/core/rank_context.h"
 #include "engine/device/issue_log.h"
+#include "tests/device/sizes_and_streams.h"
 
 namespace loom::device {
 namespace {
 
-constexpr StreamId kGatherStream{2, "gather"};
-constexpr StreamId kReduceScatterStream{3, "reduce_scatter"};
 constexpr StreamId kAllReduceStream{4, "all_reduce"};
 
 using ::testing::ElementsAre;

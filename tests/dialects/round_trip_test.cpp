@@ -94,7 +94,9 @@ TEST(RoundTrip, GptArgsKeepFlagsAndLoseWhatIsOff) {
     const bool is_off = key.kind == job::Kind::kToggle && key.get(with(key).job) != job::Value(true);
     std::vector<std::string> lost;
     text_of(Dialect::kGptArgs, with(key), lost);
-    if (!is_off) EXPECT_THAT(lost, IsEmpty()) << key.name();
+    if (!is_off) {
+      EXPECT_THAT(lost, IsEmpty()) << key.name();
+    }
   }
 }
 

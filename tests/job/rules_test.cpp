@@ -40,8 +40,12 @@ TEST(Rules, NameKeysOfTheTable) {
 
 TEST(Rules, SayTheNextStep) {
   for (const Rule& rule : rules()) {
-    if (!rule.text.empty()) EXPECT_THAT(std::string(rule.text), HasSubstr("; "));
-    if (rule.text.empty()) EXPECT_FALSE(rule.flags.empty());
+    if (!rule.text.empty()) {
+      EXPECT_THAT(std::string(rule.text), HasSubstr("; "));
+    }
+    if (rule.text.empty()) {
+      EXPECT_FALSE(rule.flags.empty());
+    }
   }
 }
 

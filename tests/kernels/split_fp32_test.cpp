@@ -16,9 +16,9 @@ namespace {
 using ::testing::ElementsAre;
 
 struct Halves {
-  std::vector<std::uint16_t> residuals, upper;
-  std::vector<std::uint8_t> ties;
-  std::vector<std::uint32_t> joined;
+  std::vector<std::uint16_t> residuals = {}, upper = {};
+  std::vector<std::uint8_t> ties = {};
+  std::vector<std::uint32_t> joined = {};
 };
 
 Halves split(const std::vector<std::uint32_t>& bits, bool even) {

@@ -48,7 +48,9 @@ TEST(Sgd, FollowsItsFormula) {
     }
     const OptimizerState state = optimizer.state_dict();
     EXPECT_EQ(state.parameters.contains("w"), options.momentum != 0);
-    if (options.momentum != 0) EXPECT_TRUE(state.parameters.at("w").contains("momentum_buffer"));
+    if (options.momentum != 0) {
+      EXPECT_TRUE(state.parameters.at("w").contains("momentum_buffer"));
+    }
   }
 }
 

@@ -194,7 +194,9 @@ TEST(RewardModel, StartsFromADecoderOrFromItsOwnFolder) {
   const auto [first, of_first] = filled(weights, 3);
   const auto [other, of_other] = filled(weights, 4);
   for (const auto& [path, tensor] : tensors_of(*decoder)) {
-    if (path != "lm_head.weight") EXPECT_EQ(of_first.at(path), tensor.to_vector<double>()) << path;
+    if (path != "lm_head.weight") {
+      EXPECT_EQ(of_first.at(path), tensor.to_vector<double>()) << path;
+    }
   }
   const auto& head = of_first.at("score.weight");
   EXPECT_NE(head, of_other.at("score.weight")) << "drawn by seed";

@@ -156,7 +156,9 @@ TEST(Sweep, TriesStages) {
   EXPECT_THAT(reasons, ::testing::Contains(HasSubstr("layers")));
   for (const Candidate& c : sweep.fitting) {
     EXPECT_EQ(c.plan.pipeline.has_value(), c.choice.stages > 1) << c.change;
-    if (c.choice.stages > 1) EXPECT_THAT(c.change, HasSubstr("--pipeline-model-parallel-size: 2"));
+    if (c.choice.stages > 1) {
+      EXPECT_THAT(c.change, HasSubstr("--pipeline-model-parallel-size: 2"));
+    }
   }
   train::TrainSections given = a;
   given.parallel.pipeline.pipeline_model_parallel_size = 2;

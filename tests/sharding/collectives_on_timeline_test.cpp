@@ -14,8 +14,6 @@ namespace {
 
 using ::testing::UnorderedElementsAre;
 
-constexpr std::int64_t kWidth = 4;
-
 std::string describe(const device::Recording& recording, const device::Entry& entry) {
   constexpr std::array kKinds = {"all_gather", "reduce_scatter", "all_reduce"};
   return fmt::format("{} '{}' {} bytes over {},{}", kKinds[static_cast<std::size_t>(entry.collective)],
@@ -25,9 +23,9 @@ std::string describe(const device::Recording& recording, const device::Entry& en
 
 TEST(CollectivesInTheRecording, SayWhatTheyMoveAndBetweenWhom) {
   test::run_world(4, [](RankContext& context, comm::World& world) {
-    const auto chain = test::sharded_chain(kWidth, 1, test::sharded_over(world, 2));
+    const auto chain = test::sharded_chain(test::kToyWidth, 1, test::sharded_over(world, 2));
     const device::Recorder recorder(device::Device::current());
-    test::forward_backward(*chain, test::toy_input(0, 3, kWidth));
+    test::forward_backward(*chain, test::toy_input(0, 3, test::kToyWidth));
     if (context.rank() != 3) return;
     std::vector<std::string> collectives;
     const device::Recording recording = recorder.recording();

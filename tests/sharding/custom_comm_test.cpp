@@ -21,8 +21,6 @@ using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
 
-constexpr std::int64_t kWidth = 5;
-
 // Memory that is counted while it lives.
 class CountedMemory {
  public:
@@ -103,10 +101,11 @@ using Gradients = std::vector<std::pair<std::string, std::vector<double>>>;
 std::vector<Gradients> train(const Way& way, const std::function<void(test::ToyChain&, int)>& change) {
   return test::of_each_rank(way.ranks,
                             [&](RankContext& context, comm::World& world) {
-                              const auto chain = test::sharded_chain(kWidth, 2, options_of(world, way));
+                              const auto chain = test::sharded_chain(test::kOddWidth, 2, options_of(world, way));
                               for (int i = 0; i < 3; ++i) {
                                 change(*chain, i);
-                                test::forward_backward(*chain, test::toy_input(10 * i + context.rank(), 3, kWidth));
+                                test::forward_backward(*chain,
+                                                       test::toy_input(10 * i + context.rank(), 3, test::kOddWidth));
                               }
                               device::Device::current().synchronize();
                               return test::gradients(*chain);
@@ -196,12 +195,12 @@ TEST_P(CustomComm, OfTheProcessGroupsMemoryGivesTheSameBits) {
 
 TEST(CustomCommOnOneRank, IsNotAsked) {
   run_world(1, [](RankContext&, comm::World& world) {
-    const auto chain = test::sharded_chain(kWidth, 1, test::sharded_over_all(world));
+    const auto chain = test::sharded_chain(test::kOddWidth, 1, test::sharded_over_all(world));
     const auto gather = std::make_shared<BroadcastGather>();
     const auto scatter = std::make_shared<AllReduceScatter>();
     set_custom_all_gather(*chain, gather);
     set_custom_reduce_scatter(*chain, scatter);
-    test::forward_backward(*chain, test::toy_input(0, 3, kWidth));
+    test::forward_backward(*chain, test::toy_input(0, 3, test::kOddWidth));
     EXPECT_EQ(gather->memory.made + scatter->memory.made, 0);
   });
 }
@@ -211,13 +210,13 @@ TEST(CustomCommMemory, CountsAsTheEnginesOwnDoes) {
     return test::of_each_rank(2, [custom](RankContext&, comm::World& world) {
       FullyShardOptions options = test::sharded_over_all(world);
       options.policy.reduce_dtype = DType::kF64;  // the reduced row is not the gradient either way
-      const auto chain = test::sharded_chain(kWidth, 2, options);
+      const auto chain = test::sharded_chain(test::kOddWidth, 2, options);
       for (nn::Module* module : {static_cast<nn::Module*>(chain.get()), &chain->layers[0], &chain->layers[1]}) {
         if (!custom) continue;
         set_custom_all_gather(*module, std::make_shared<BroadcastGather>());
         set_custom_reduce_scatter(*module, std::make_shared<AllReduceScatter>());
       }
-      test::forward_backward(*chain, test::toy_input(0, 3, kWidth));
+      test::forward_backward(*chain, test::toy_input(0, 3, test::kOddWidth));
       return device::Device::current().memory().stats().peak_by_category;
     });
   };
@@ -241,11 +240,11 @@ class OddScatter final : public AllReduceScatter {
 
 TEST(CustomCommMemory, ThatIsTooSmallIsRefusedNamingTheGroup) {
   run_world(2, [](RankContext& context, comm::World& world) {
-    const auto chain = test::sharded_chain(kWidth, 2, test::sharded_over_all(world));
+    const auto chain = test::sharded_chain(test::kOddWidth, 2, test::sharded_over_all(world));
     const auto gather = std::make_shared<SmallGather>();
     set_custom_all_gather(chain->block(0), gather);
     // 2 ranks x 3 rows x 5 x 4 bytes
-    EXPECT_EQ(message_of<DeviceError>([&] { (*chain)(test::toy_input(0, 3, kWidth)); }),
+    EXPECT_EQ(message_of<DeviceError>([&] { (*chain)(test::toy_input(0, 3, test::kOddWidth)); }),
               fmt::format("[rank {}] gather of 'layers.0': allocate() of its custom communication was called for 120 "
                           "bytes and returned 60; return at least as many as requested",
                           context.rank()));
@@ -254,11 +253,11 @@ TEST(CustomCommMemory, ThatIsTooSmallIsRefusedNamingTheGroup) {
 
 TEST(CustomCommMemory, ThatIsNotAlignedIsRefused) {
   run_world(2, [](RankContext& context, comm::World& world) {
-    const auto chain = test::sharded_chain(kWidth, 2, test::sharded_over_all(world));
+    const auto chain = test::sharded_chain(test::kOddWidth, 2, test::sharded_over_all(world));
     const auto scatter = std::make_shared<OddScatter>();
     set_custom_reduce_scatter(chain->block(1), scatter);
     EXPECT_EQ(
-        message_of<DeviceError>([&] { test::forward_backward(*chain, test::toy_input(0, 3, kWidth)); }),
+        message_of<DeviceError>([&] { test::forward_backward(*chain, test::toy_input(0, 3, test::kOddWidth)); }),
         fmt::format("[rank {}] reduction of 'layers.1': allocate() of its custom communication gave memory 8 bytes "
                     "behind an address that is a multiple of 64; align it to 64",
                     context.rank()));
@@ -267,9 +266,9 @@ TEST(CustomCommMemory, ThatIsNotAlignedIsRefused) {
 
 TEST(CustomComm, OnSomeRanksOnlyIsRefusedOnAll) {
   const auto texts = test::of_each_rank(2, [](RankContext& context, comm::World& world) {
-    const auto chain = test::sharded_chain(kWidth, 2, test::sharded_over_all(world));
+    const auto chain = test::sharded_chain(test::kOddWidth, 2, test::sharded_over_all(world));
     if (context.rank() == 1) set_custom_all_gather(chain->block(0), std::make_shared<BroadcastGather>());
-    return message_of<ConfigError>([&] { (*chain)(test::toy_input(0, 3, kWidth)); });
+    return message_of<ConfigError>([&] { (*chain)(test::toy_input(0, 3, test::kOddWidth)); });
   });
   EXPECT_THAT(texts, Each(AllOf(HasSubstr("rank 0 has group 'layers.0'"), HasSubstr("rank 1 has group 'layers.0'"),
                                 HasSubstr("backward prefetches, custom all-gather)"))));
@@ -277,7 +276,7 @@ TEST(CustomComm, OnSomeRanksOnlyIsRefusedOnAll) {
 
 TEST(CustomComm, AndMemoryOfTheProcessGroupExcludeEachOther) {
   run_world(2, [](RankContext&, comm::World& world) {
-    const auto chain = test::sharded_chain(kWidth, 2, test::sharded_over_all(world));
+    const auto chain = test::sharded_chain(test::kOddWidth, 2, test::sharded_over_all(world));
     const std::string text =
         "a ToyBlock cannot have a custom all-gather or reduce-scatter and buffers from the process group: allocate() "
         "of "
@@ -290,7 +289,7 @@ TEST(CustomComm, AndMemoryOfTheProcessGroupExcludeEachOther) {
               text);
     set_allocate_memory_from_process_group_for_comm(chain->block(0), false);
     set_custom_all_gather(chain->block(0), gather);
-    EXPECT_NO_THROW(test::forward_backward(*chain, test::toy_input(0, 3, kWidth)));
+    EXPECT_NO_THROW(test::forward_backward(*chain, test::toy_input(0, 3, test::kOddWidth)));
   });
 }
 
@@ -362,14 +361,14 @@ class WatchedWorld final : public comm::World {
 TEST(MemoryOfTheProcessGroup, HoldsEveryBufferThatMoves) {
   run_world(2, [](RankContext&, comm::World& world) {
     WatchedWorld watched(world);
-    const auto chain = test::sharded_chain(kWidth, 1, test::sharded_over_all(watched));
+    const auto chain = test::sharded_chain(test::kOddWidth, 1, test::sharded_over_all(watched));
     set_allocate_memory_from_process_group_for_comm(chain->block(0), true);
     chain->weight.value.set_requires_grad(false);  // the root's reduction is not looked at
-    chain->operator()(test::toy_input(0, 3, kWidth));
+    chain->operator()(test::toy_input(0, 3, test::kOddWidth));
     const auto segment = watched.seen.segment;
     ASSERT_NE(segment, nullptr);
     watched.seen.moved.clear();
-    test::forward_backward(chain->block(0), test::toy_input(0, 3, kWidth));
+    test::forward_backward(chain->block(0), test::toy_input(0, 3, test::kOddWidth));
     EXPECT_EQ(watched.seen.moved.size(), 2u + 2u);  // gathers of forward and backward, input and output of a reduction
     for (const void* moved : watched.seen.moved) {
       EXPECT_GE(moved, segment->data());
@@ -382,9 +381,9 @@ TEST(MemoryOfTheProcessGroup, ThatSharesNoneIsRefusedNamingBothGroups) {
   run_world(2, [](RankContext&, comm::World& world) {
     WatchedWorld watched(world);
     watched.seen.shares = false;
-    const auto chain = test::sharded_chain(kWidth, 1, test::sharded_over_all(watched));
+    const auto chain = test::sharded_chain(test::kOddWidth, 1, test::sharded_over_all(watched));
     set_allocate_memory_from_process_group_for_comm(chain->block(0), true);
-    EXPECT_EQ(message_of<ConfigError>([&] { (*chain)(test::toy_input(0, 3, kWidth)); }),
+    EXPECT_EQ(message_of<ConfigError>([&] { (*chain)(test::toy_input(0, 3, test::kOddWidth)); }),
               "the buffers of group 'layers.0' are to come from process group 'dp_shard' (ranks 0,1), which has no "
               "allocator: its members share no memory; leave set_allocate_memory_from_process_group_for_comm off");
   });
@@ -392,17 +391,17 @@ TEST(MemoryOfTheProcessGroup, ThatSharesNoneIsRefusedNamingBothGroups) {
 
 TEST(MemoryOfTheProcessGroup, DoesNotKeepGradients) {
   run_world(2, [](RankContext& context, comm::World& world) {
-    const auto chain = test::sharded_chain(kWidth, 1, test::sharded_over_all(world));
+    const auto chain = test::sharded_chain(test::kOddWidth, 1, test::sharded_over_all(world));
     set_allocate_memory_from_process_group_for_comm(chain->block(0), true);
-    test::forward_backward(*chain, test::toy_input(context.rank(), 3, kWidth));
+    test::forward_backward(*chain, test::toy_input(context.rank(), 3, test::kOddWidth));
     const Gradients first = test::gradients(*chain);
     std::vector<Tensor> kept;
     for (const Tensor& parameter : chain->parameters()) {
       kept.push_back(parameter.grad());
       parameter.set_grad({});
     }
-    test::forward_backward(*chain, test::toy_input(context.rank() + 5, 3, kWidth));
-    test::forward_backward(*chain, test::toy_input(context.rank() + 7, 3, kWidth));
+    test::forward_backward(*chain, test::toy_input(context.rank() + 5, 3, test::kOddWidth));
+    test::forward_backward(*chain, test::toy_input(context.rank() + 7, 3, test::kOddWidth));
     for (std::size_t i = 0; i < kept.size(); ++i) EXPECT_EQ(kept[i].to_vector<double>(), first[i].second);
   });
 }

@@ -14,7 +14,6 @@ namespace {
 
 using test::run_world;
 
-constexpr std::int64_t kWidth = 5;
 constexpr int kBlocks = 3;
 constexpr double kEpsilon = 0x1p-53;
 
@@ -33,9 +32,9 @@ std::pair<Step, Gradients> on_one_rank() {
   Step step;
   Gradients magnitudes;
   run_world(1, [&](RankContext&, comm::World&) {
-    const auto chain = test::whole_chain(kWidth, kBlocks, DType::kF64);
+    const auto chain = test::whole_chain(test::kOddWidth, kBlocks, DType::kF64);
     for (int input = 0; input < 4; ++input) {
-      test::forward_backward(*chain, test::toy_input(input, 3, kWidth, DType::kF64));
+      test::forward_backward(*chain, test::toy_input(input, 3, test::kOddWidth, DType::kF64));
       for (auto& [path, values] : test::gradients(*chain)) {
         step.gradients[path].resize(values.size());
         magnitudes[path].resize(values.size());
@@ -92,11 +91,11 @@ const Way kWays[] = {shards_over("FourReplicas", 1),
 Step on_four_ranks(const Way& way) {
   Step step;
   run_world(4, [&](RankContext& context, comm::World& world) {
-    const auto chain = std::make_shared<test::ToyChain>(kWidth, kBlocks, DType::kF64);
+    const auto chain = std::make_shared<test::ToyChain>(test::kOddWidth, kBlocks, DType::kF64);
     way.wrap(*chain, world);
     materialize_shards(*chain);
     nn::init_weights(*chain, test::kToySeed);
-    test::forward_backward(*chain, test::toy_input(context.rank(), 3, kWidth, DType::kF64));
+    test::forward_backward(*chain, test::toy_input(context.rank(), 3, test::kOddWidth, DType::kF64));
     // Whole gradients through the path that hands over whole parameters: write them over the weights.
     const double norm = clip_grad_norm(*chain, 1e9);
     Gradients own;
@@ -147,11 +146,11 @@ TEST_P(EveryMesh, GivesTheGradientNormOfOneRankAndClipsToTheSame) {
 
 TEST_P(EveryMesh, HasTheSameNormOnEveryRankAndClipsNothingBelowTheLimit) {
   const auto norms = test::of_each_rank(4, [](RankContext& context, comm::World& world) {
-    const auto chain = std::make_shared<test::ToyChain>(kWidth, kBlocks, DType::kF64);
+    const auto chain = std::make_shared<test::ToyChain>(test::kOddWidth, kBlocks, DType::kF64);
     GetParam().wrap(*chain, world);
     materialize_shards(*chain);
     nn::init_weights(*chain, test::kToySeed);
-    test::forward_backward(*chain, test::toy_input(context.rank(), 3, kWidth, DType::kF64));
+    test::forward_backward(*chain, test::toy_input(context.rank(), 3, test::kOddWidth, DType::kF64));
     const auto before = test::gradients(*chain);
     const double norm = clip_grad_norm(*chain, 1e9);
     EXPECT_EQ(test::gradients(*chain), before);

@@ -127,7 +127,9 @@ TEST(Muon, HasTheSameBitsOnAnyNumberOfRanksInAnyLayout) {
   for (const int ranks : {2, 3, 4}) {
     const Weights fast = trained(ranks, GatherLayout::kFast, {});
     EXPECT_TRUE(trained(ranks, GatherLayout::kBuffered, {}) == fast) << ranks;
-    if (ranks != 3) EXPECT_TRUE(fast == alone) << ranks;
+    if (ranks != 3) {
+      EXPECT_TRUE(fast == alone) << ranks;
+    }
     for (const auto& [path, values] : alone) {
       for (std::size_t i = 0; i < values.size(); ++i) EXPECT_NEAR(fast.at(path)[i], values[i], 1e-3) << path;
     }
@@ -149,9 +151,15 @@ TEST(Muon, EachMatrixIsOrthogonalizedByOneRank) {
       }
     });
     constexpr int kOfOne = 5 * 3;  // X X', S S and the update, five times
-    if (ranks == 1) EXPECT_THAT(products, ElementsAre(2 * kOfOne));
-    if (ranks == 2) EXPECT_THAT(products, ElementsAre(kOfOne, kOfOne));
-    if (ranks == 3) EXPECT_THAT(products, ElementsAre(kOfOne, kOfOne, 0));
+    if (ranks == 1) {
+      EXPECT_THAT(products, ElementsAre(2 * kOfOne));
+    }
+    if (ranks == 2) {
+      EXPECT_THAT(products, ElementsAre(kOfOne, kOfOne));
+    }
+    if (ranks == 3) {
+      EXPECT_THAT(products, ElementsAre(kOfOne, kOfOne, 0));
+    }
   }
 }
 

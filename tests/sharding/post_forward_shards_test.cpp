@@ -15,7 +15,6 @@
 namespace loom::sharding {
 namespace {
 
-constexpr std::int64_t kWidth = 5;
 constexpr int kBlocks = 3;
 
 struct Step {
@@ -30,11 +29,12 @@ Step step_with(ReshardAfterForward after_forward, GatherLayout layout) {
                             [&](RankContext& context, comm::World& world) {
                               FullyShardOptions options = test::sharded_over_all(world, layout);
                               options.reshard_after_forward = after_forward;
-                              const auto chain = test::sharded_chain(kWidth, kBlocks, options);
+                              const auto chain = test::sharded_chain(test::kOddWidth, kBlocks, options);
                               device::Device& device = device::Device::current();
                               const device::Recorder recorder(device);
                               Step step;
-                              const Tensor loss = ops::mean((*chain)(test::toy_input(context.rank(), 3, kWidth)));
+                              const Tensor loss =
+                                  ops::mean((*chain)(test::toy_input(context.rank(), 3, test::kOddWidth)));
                               step.between_bytes = device.memory().stats().by_category[device::MemCategory::kParameter];
                               autograd::backward(loss);
                               step.loss = loss.item();
@@ -81,7 +81,7 @@ TEST(PostForwardShards, ThreeOfFourIsRefused) {
   test::run_world(4, [](RankContext&, comm::World& world) {
     FullyShardOptions options = test::sharded_over_all(world);
     options.reshard_after_forward = 3;
-    test::ToyBlock block(kWidth);
+    test::ToyBlock block(test::kOddWidth);
     try {
       fully_shard(block, options);
       ADD_FAILURE() << "not refused";

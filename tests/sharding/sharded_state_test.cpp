@@ -16,7 +16,6 @@
 namespace loom::sharding {
 namespace {
 
-constexpr std::int64_t kWidth = 5;
 constexpr int kBlocks = 2;
 constexpr nn::AdamWOptions kOptions{.lr = 0.05};
 
@@ -35,7 +34,7 @@ void load(const Saved& saved, nn::Module& model, nn::Optimizer& optimizer) {
 }
 
 void train(nn::Module& model, nn::Optimizer& optimizer, int rank, int step) {
-  test::forward_backward(model, test::toy_input(4 * step + rank, 3, kWidth));
+  test::forward_backward(model, test::toy_input(4 * step + rank, 3, test::kOddWidth));
   clip_grad_norm(model, 0.01);
   optimizer.step();
   optimizer.zero_grad();
@@ -50,7 +49,9 @@ std::vector<std::vector<float>> shards(const nn::Module& model) {
 TEST(ShardedState, TrainingGoesOnBitForBitInBothLayouts) {
   for (const GatherLayout layout : {GatherLayout::kBuffered, GatherLayout::kFast}) {
     test::run_world(2, [&](RankContext& context, comm::World& world) {
-      const auto begin = [&] { return test::sharded_chain(kWidth, kBlocks, test::sharded_over_all(world, layout)); };
+      const auto begin = [&] {
+        return test::sharded_chain(test::kOddWidth, kBlocks, test::sharded_over_all(world, layout));
+      };
       const auto uninterrupted = begin();
       nn::AdamW optimizer(nn::make_parameter_groups(*uninterrupted), kOptions);
       for (int step = 0; step < 4; ++step) train(*uninterrupted, optimizer, context.rank(), step);
@@ -63,7 +64,7 @@ TEST(ShardedState, TrainingGoesOnBitForBitInBothLayouts) {
       const auto second = begin();
       nn::AdamW after(nn::make_parameter_groups(*second), kOptions);
       // Half of the layouts' work is done at the first forward: what is loaded then lies in shared memory already.
-      (*second)(test::toy_input(0, 3, kWidth));
+      (*second)(test::toy_input(0, 3, test::kOddWidth));
       reshard(*second);  // a root stays gathered after forward
       load(saved, *second, after);
       for (int step = 2; step < 4; ++step) train(*second, after, context.rank(), step);
@@ -74,7 +75,8 @@ TEST(ShardedState, TrainingGoesOnBitForBitInBothLayouts) {
 
 TEST(ShardedState, HandlesFollowShardsIntoSharedMemory) {
   test::run_world(2, [](RankContext& context, comm::World& world) {
-    const auto chain = test::sharded_chain(kWidth, kBlocks, test::sharded_over_all(world, GatherLayout::kFast));
+    const auto chain =
+        test::sharded_chain(test::kOddWidth, kBlocks, test::sharded_over_all(world, GatherLayout::kFast));
     nn::AdamW optimizer(nn::make_parameter_groups(*chain), kOptions);
     const nn::StateDict state = nn::state_dict(*chain);
     std::vector<const void*> addresses;
@@ -93,9 +95,10 @@ TEST(ShardedState, HandlesFollowShardsIntoSharedMemory) {
 
 TEST(ShardedState, HasTheBoxOfEachRank) {
   test::run_world(3, [](RankContext& context, comm::World& world) {  // 5 rows: 2, 2, 1
-    const auto chain = test::sharded_chain(kWidth, kBlocks, test::sharded_over_all(world));
+    const auto chain = test::sharded_chain(test::kOddWidth, kBlocks, test::sharded_over_all(world));
     for (const nn::StateEntry& entry : nn::state_dict(*chain)) {
-      EXPECT_EQ(entry.local.shard, nn::ShardSpec::rows_from({kWidth, kWidth}, 2 * context.rank())) << entry.path;
+      EXPECT_EQ(entry.local.shard, nn::ShardSpec::rows_from({test::kOddWidth, test::kOddWidth}, 2 * context.rank()))
+          << entry.path;
       EXPECT_EQ(entry.local.value.shape()[0], context.rank() == 2 ? 1 : 2);
     }
   });
@@ -104,7 +107,7 @@ TEST(ShardedState, HasTheBoxOfEachRank) {
 TEST(ShardedState, OfThreeRanksIsTogetherTheStateOfOne) {
   std::vector<Saved> parts(3);
   test::run_world(3, [&](RankContext& context, comm::World& world) {
-    const auto chain = test::sharded_chain(kWidth, kBlocks, test::sharded_over_all(world));
+    const auto chain = test::sharded_chain(test::kOddWidth, kBlocks, test::sharded_over_all(world));
     nn::AdamW optimizer(nn::make_parameter_groups(*chain), kOptions);
     train(*chain, optimizer, 0, 0);
     parts[static_cast<std::size_t>(context.rank())] = save(*chain, optimizer);
@@ -130,12 +133,12 @@ TEST(ShardedState, OfThreeRanksIsTogetherTheStateOfOne) {
     }
   }
   test::run_world(2, [&](RankContext&, comm::World& world) {
-    const auto chain = test::sharded_chain(kWidth, kBlocks, test::sharded_over_all(world));
+    const auto chain = test::sharded_chain(test::kOddWidth, kBlocks, test::sharded_over_all(world));
     nn::AdamW optimizer(nn::make_parameter_groups(*chain), kOptions);
     load(whole, *chain, optimizer);
     for (const nn::StateEntry& entry : nn::state_dict(*chain)) {
       const auto box_in = [&](const Tensor& all) {
-        return test::box_of(all.to_vector<float>(), {kWidth, kWidth}, entry.local.shard.offset,
+        return test::box_of(all.to_vector<float>(), {test::kOddWidth, test::kOddWidth}, entry.local.shard.offset,
                             entry.local.value.shape());
       };
       const auto saved = std::ranges::find(whole.model, entry.path, &nn::StateEntry::path);
@@ -150,7 +153,7 @@ TEST(ShardedState, OfThreeRanksIsTogetherTheStateOfOne) {
 
 TEST(ShardedState, GatheredParametersAreRefusedUntilResharded) {
   test::run_world(2, [](RankContext&, comm::World& world) {
-    const auto chain = test::sharded_chain(kWidth, kBlocks, test::sharded_over_all(world));
+    const auto chain = test::sharded_chain(test::kOddWidth, kBlocks, test::sharded_over_all(world));
     unshard(*chain);
     EXPECT_THROW(nn::state_dict(*chain), ConfigError);
     EXPECT_THROW(nn::make_parameter_groups(*chain), ConfigError);
@@ -161,8 +164,8 @@ TEST(ShardedState, GatheredParametersAreRefusedUntilResharded) {
 
 TEST(ShardedState, AShardedChildIsNotReplaced) {
   test::run_world(2, [](RankContext&, comm::World& world) {
-    const auto chain = test::sharded_chain(kWidth, kBlocks, test::sharded_over_all(world));
-    EXPECT_THROW(chain->replace_child("layers.1", std::make_shared<test::ToyBlock>(kWidth)), ConfigError);
+    const auto chain = test::sharded_chain(test::kOddWidth, kBlocks, test::sharded_over_all(world));
+    EXPECT_THROW(chain->replace_child("layers.1", std::make_shared<test::ToyBlock>(test::kOddWidth)), ConfigError);
   });
 }
 
@@ -170,10 +173,10 @@ TEST(ShardedState, AShardedChildIsNotReplaced) {
 // dims.
 TEST(ShardedState, AColumnSliceThatIsShardedIsABoxOfTheWhole) {
   test::run_world(2, [](RankContext& context, comm::World& world) {
-    const auto whole = test::whole_chain(kWidth, 1);
-    test::ToyChain part(kWidth, 1);
+    const auto whole = test::whole_chain(test::kOddWidth, 1);
+    test::ToyChain part(test::kOddWidth, 1);
     part.block(0).weight.shard.offset = {0, 2};
-    part.block(0).weight.value = Tensor::meta({kWidth, 2}, DType::kF32, "columns");
+    part.block(0).weight.value = Tensor::meta({test::kOddWidth, 2}, DType::kF32, "columns");
     part.block(0).weight.value.set_requires_grad(true);
     test::wrap_chain(part, test::sharded_over_all(world));
     materialize_shards(part);
@@ -182,8 +185,9 @@ TEST(ShardedState, AColumnSliceThatIsShardedIsABoxOfTheWhole) {
     const auto all = whole->block(0).weight.value.to_vector<float>();
     const auto expect_box = [&] {
       const nn::ParamSlot& slot = part.block(0).weight;
-      EXPECT_EQ(slot.shard, (nn::ShardSpec{{kWidth, kWidth}, {first, 2}}));
-      EXPECT_EQ(slot.value.to_vector<float>(), test::box_of(all, {kWidth, kWidth}, {first, 2}, {rows, 2}));
+      EXPECT_EQ(slot.shard, (nn::ShardSpec{{test::kOddWidth, test::kOddWidth}, {first, 2}}));
+      EXPECT_EQ(slot.value.to_vector<float>(),
+                test::box_of(all, {test::kOddWidth, test::kOddWidth}, {first, 2}, {rows, 2}));
     };
     expect_box();
     part.block(0).weight.value.fill(0);

@@ -17,7 +17,6 @@ namespace {
 using ::testing::Each;
 using ::testing::ElementsAre;
 
-constexpr std::int64_t kWidth = 5;
 constexpr int kBlocks = 3;
 
 using FullValues = std::map<std::string, std::vector<float>>;
@@ -32,9 +31,10 @@ FullValues full_values(nn::Module& model) {
 FullValues trained_on(int ranks) {
   return test::of_each_rank(ranks,
                             [&](RankContext&, comm::World& world) {
-                              const auto chain = test::sharded_chain(kWidth, kBlocks, test::sharded_over_all(world));
+                              const auto chain =
+                                  test::sharded_chain(test::kOddWidth, kBlocks, test::sharded_over_all(world));
                               nn::AdamW optimizer(chain->parameters(), {});
-                              test::forward_backward(*chain, test::toy_input(0, 3, kWidth));
+                              test::forward_backward(*chain, test::toy_input(0, 3, test::kOddWidth));
                               optimizer.step();
                               return full_values(*chain);
                             })
@@ -44,7 +44,8 @@ FullValues trained_on(int ranks) {
 TEST(StateDict, KeysAreThePathsOfTheUnwrappedModel) {
   test::run_world(2, [](RankContext&, comm::World& world) {
     std::vector<std::string> paths;
-    for (auto& [path, values] : full_values(*test::sharded_chain(kWidth, kBlocks, test::sharded_over_all(world)))) {
+    for (auto& [path, values] :
+         full_values(*test::sharded_chain(test::kOddWidth, kBlocks, test::sharded_over_all(world)))) {
       paths.push_back(path);
     }
     EXPECT_THAT(paths, ElementsAre("layers.0.weight", "layers.1.weight", "layers.2.weight", "weight"));
@@ -55,11 +56,11 @@ TEST(StateDict, BetweenForwardAndBackwardOfUnreshardedParametersIsThatOfTheShard
   test::run_world(2, [](RankContext&, comm::World& world) {
     FullyShardOptions options = test::sharded_over_all(world);
     options.reshard_after_forward = false;
-    const auto chain = test::sharded_chain(kWidth, kBlocks, options);
+    const auto chain = test::sharded_chain(test::kOddWidth, kBlocks, options);
     const FullValues before = full_values(*chain);
-    const Tensor loss = ops::mean((*chain)(test::toy_input(0, 3, kWidth)));
+    const Tensor loss = ops::mean((*chain)(test::toy_input(0, 3, test::kOddWidth)));
     EXPECT_EQ(full_values(*chain), before);
-    for (auto& [path, slot] : chain->named_slots()) EXPECT_LT(slot->value.shape()[0], kWidth) << path;
+    for (auto& [path, slot] : chain->named_slots()) EXPECT_LT(slot->value.shape()[0], test::kOddWidth) << path;
     autograd::backward(loss);
     EXPECT_EQ(test::gradients(*chain).size(), 4u);
   });
@@ -68,9 +69,9 @@ TEST(StateDict, BetweenForwardAndBackwardOfUnreshardedParametersIsThatOfTheShard
 TEST(StateDict, OfEightRanksLoadsOnThreeBitForBit) {
   const FullValues saved = trained_on(8);
   test::run_world(3, [&](RankContext&, comm::World& world) {
-    const auto chain = test::sharded_chain(kWidth, kBlocks, test::sharded_over_all(world));
+    const auto chain = test::sharded_chain(test::kOddWidth, kBlocks, test::sharded_over_all(world));
     load_full_parameters(*chain, [&](const std::string& path) {
-      const Tensor whole = Tensor::host({kWidth, kWidth}, DType::kF32, path);
+      const Tensor whole = Tensor::host({test::kOddWidth, test::kOddWidth}, DType::kF32, path);
       std::copy(saved.at(path).begin(), saved.at(path).end(), whole.data<float>());
       return whole;
     });
@@ -80,7 +81,7 @@ TEST(StateDict, OfEightRanksLoadsOnThreeBitForBit) {
 
 TEST(Freeze, BeforeShardingHoldsInTheShardsAndTheOptimizerSeesTheRest) {
   test::run_world(2, [](RankContext&, comm::World& world) {
-    test::ToyChain chain(kWidth, kBlocks);
+    test::ToyChain chain(test::kOddWidth, kBlocks);
     chain.block(1).weight.value.set_requires_grad(false);
     test::wrap_chain(chain, test::sharded_over_all(world));
     materialize_shards(chain);
@@ -95,7 +96,7 @@ TEST(Freeze, BeforeShardingHoldsInTheShardsAndTheOptimizerSeesTheRest) {
 TEST(MetaInit, GivesEveryValueWhateverTheRanksAndReplicas) {
   const auto values_on = [](int ranks, int shard_size) {
     return test::of_each_rank(ranks, [&](RankContext&, comm::World& world) {
-      const auto chain = test::sharded_chain(kWidth, kBlocks, test::sharded_over(world, shard_size));
+      const auto chain = test::sharded_chain(test::kOddWidth, kBlocks, test::sharded_over(world, shard_size));
       return full_values(*chain);
     });
   };
@@ -105,7 +106,7 @@ TEST(MetaInit, GivesEveryValueWhateverTheRanksAndReplicas) {
 }
 
 TEST(IgnoredModules, ThatAreTrainedAreReportedAndFrozenOnesAreNot) {
-  test::ToyChain chain(kWidth, kBlocks);
+  test::ToyChain chain(test::kOddWidth, kBlocks);
   const auto warnings = [&] {
     return resolve_fsdp2(chain, parse_fsdp2_config("sharding_size: auto\nignored_modules: [layers.1]", "f.yaml"), 2,
                          GatherLayout::kBuffered)

@@ -17,13 +17,11 @@ namespace {
 using test::run_world;
 using ::testing::HasSubstr;
 
-constexpr std::int64_t kWidth = 4;
-
 class Region final : public nn::Module {
  public:
   Region()
-      : first(register_module("first", std::make_shared<test::ToyBlock>(kWidth))),
-        second(register_module("second", std::make_shared<test::ToyBlock>(kWidth))) {}
+      : first(register_module("first", std::make_shared<test::ToyBlock>(test::kToyWidth))),
+        second(register_module("second", std::make_shared<test::ToyBlock>(test::kToyWidth))) {}
   std::string_view type_name() const override { return "Region"; }
   test::ToyBlock& first;
   test::ToyBlock& second;
@@ -39,7 +37,7 @@ class Region final : public nn::Module {
 class Root final : public nn::Module {
  public:
   explicit Root(int calls)
-      : weight(register_parameter("weight", {kWidth, kWidth}, nn::Init::normal(0.5))),
+      : weight(register_parameter("weight", {test::kToyWidth, test::kToyWidth}, nn::Init::normal(0.5))),
         region(register_module("region", std::make_shared<Region>())),
         calls_(calls) {}
   std::string_view type_name() const override { return "Root"; }
@@ -86,7 +84,7 @@ Gradients train(RankContext& context, comm::World& world, int calls, bool recomp
   materialize_shards(root);
   nn::init_weights(root, test::kToySeed);
   for (int step = 0; step < 2; ++step) {
-    test::forward_backward(root, test::toy_input(2 * step + context.rank(), 3, kWidth));
+    test::forward_backward(root, test::toy_input(2 * step + context.rank(), 3, test::kToyWidth));
   }
   return test::gradients(root);
 }

@@ -35,9 +35,9 @@ constexpr const char* kFsdp2 =
 
 struct Curve {
   CaseJson file;
-  fs::path base;
-  fs::path config;  // the base's, with the router's keys
-  fs::path fsdp2;
+  fs::path base = {};
+  fs::path config = {};  // the base's, with the router's keys
+  fs::path fsdp2 = {};
   std::int64_t parts = 1;
   std::int64_t batch = 0;
 };

@@ -125,7 +125,7 @@ void read_muon(const CaseJson& optimizer, double weight_decay, train::OptimizerO
 
 // The optimizer of a curve.json, as options of a run.
 struct CurveOptions {
-  train::OptimizerOptions optimizer;
+  train::OptimizerOptions optimizer = {};
   double lr = 0;
   double weight_decay = 0;
 };

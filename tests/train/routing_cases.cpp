@@ -48,8 +48,6 @@ class Found {
   double worst_ = 0;
 };
 
-Doubles as_doubles(const Indices& values) { return {values.begin(), values.end()}; }
-
 // A case, with the dtype that it is run in.
 struct RoutingCase {
   const CaseJson& file;

@@ -7,6 +7,7 @@
 
 #include "engine/core/error.h"
 #include "engine/core/shown_text.h"
+#include "engine/core/spelling.h"
 
 namespace loom::cli {
 namespace {
@@ -96,16 +97,9 @@ std::string filled(std::string text, const std::vector<std::pair<std::string, st
   return text;
 }
 
-// One word in bash and zsh.
-std::string quoted(const std::string& text) {
-  std::string word = "'";
-  for (const char c : text) word += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return word + "'";
-}
-
 std::string array_of(const Texts& words) {
   Texts each;
-  for (const std::string& word : words) each.push_back(quoted(word));
+  for (const std::string& word : words) each.push_back(shell_word(word));
   return fmt::format("({})", fmt::join(each, " "));
 }
 
@@ -197,7 +191,8 @@ std::string values_of_flags(const Command& root) {
       const Texts choices = choices_of(flag);
       const std::string replies = choices.empty() ? "" : " replies=" + array_of(choices);
       for (const std::string& name : flag.long_names) {
-        text += fmt::format("    {}) most={}{} ;;\n", quoted(fmt::format("{} --{}", path, name)), flag.most, replies);
+        text +=
+            fmt::format("    {}) most={}{} ;;\n", shell_word(fmt::format("{} --{}", path, name)), flag.most, replies);
       }
     }
   }
@@ -208,7 +203,7 @@ std::string values_of_flags(const Command& root) {
 std::string words_of_commands(const Command& root) {
   std::string text;
   for (const auto& [path, command] : levels_of(root)) {
-    text += fmt::format("    {}) below={} flags={}{} ;;\n", quoted(path), array_of(words_below(*command)),
+    text += fmt::format("    {}) below={} flags={}{} ;;\n", shell_word(path), array_of(words_below(*command)),
                         array_of(shown_flags(*command)), takes_files(*command) ? " takes_files=1" : "");
   }
   return text;
@@ -216,7 +211,7 @@ std::string words_of_commands(const Command& root) {
 
 std::string script_of(const char* shell, const Command& root) {
   Texts patterns;
-  for (const std::string& name : nested(root)) patterns.push_back(quoted(name));
+  for (const std::string& name : nested(root)) patterns.push_back(shell_word(name));
   if (patterns.empty()) patterns.emplace_back("''");
   const std::string replies = filled(kReplies, {{"@PROGRAM@", root.name()},
                                                 {"@NESTED@", fmt::format("{}", fmt::join(patterns, " | "))},

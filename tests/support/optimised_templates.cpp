@@ -1,0 +1,10 @@
+// Optimised bodies of the templates that test programs and the engine share. Tests are compiled with -O0, and where two
+// objects have a body of std::string or JSON, the linker takes that of the first: this object is the first of each test
+// program, so that the engine runs as it does for its users. (libstdc++ instantiates strings itself for C++17.)
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+template class std::basic_string<char>;
+template class std::vector<std::string>;
+template class nlohmann::basic_json<>;
