@@ -13,6 +13,14 @@ namespace {
 constexpr double kHoursOfADay = 24;
 constexpr double kNsOfAnHour = 3600e9;
 
+// "15T", "300B"; exact below a million.
+std::string short_count(double count) {
+  for (const auto& [letter, size] : {std::pair{'T', 1e12}, std::pair{'B', 1e9}, std::pair{'M', 1e6}}) {
+    if (count >= size) return fmt::format("{:g}{}", count / size, letter);
+  }
+  return fmt::format("{:.0f}", count);
+}
+
 }  // namespace
 
 TrainingCost training_cost(const StepEstimate& plan, const TrainingGoal& goal) {
@@ -27,8 +35,9 @@ TrainingCost training_cost(const StepEstimate& plan, const TrainingGoal& goal) {
 }
 
 std::string to_text(const TrainingCost& cost) {
-  std::string text = fmt::format("{:g} tokens: {:.0f} step{}, {} days, {} device hours", cost.goal.tokens, cost.steps,
-                                 cost.steps == 1 ? "" : "s", figure(cost.days, 2), figure(cost.device_hours, 1));
+  std::string text =
+      fmt::format("{} tokens: {:.0f} step{}, {} days, {} device hours", short_count(cost.goal.tokens), cost.steps,
+                  cost.steps == 1 ? "" : "s", figure(cost.days, 2), figure(cost.device_hours, 1));
   if (cost.price) text += fmt::format(", {} at {:g} each", figure(*cost.price, 2), *cost.goal.price_per_device_hour);
   return text + "\n";
 }

@@ -123,11 +123,13 @@ TEST(TrainingCost, CountsWholeStepsDeviceHoursAndThePrice) {
   EXPECT_EQ(to_text(cost), "23001 tokens: 24 steps, 1.00 days, 192.0 device hours, 480.00 at 2.5 each\n");
   EXPECT_EQ(to_text(training_cost(plan, {.tokens = 1, .price_per_device_hour = {}})),
             "1 tokens: 1 step, 0.04 days, 8.0 device hours\n");
+  EXPECT_THAT(to_text(training_cost(plan, {.tokens = 3e11, .price_per_device_hour = {}})),
+              StartsWith("300B tokens: 300000000 steps"));
 }
 
 TEST(TrainingCost, IsOnThePlanAndOnEveryRowOfASweep) {
-  const Planned text = planned({"--tokens", "1e12", "--price-per-device-hour", "2.5"});
-  EXPECT_THAT(text.text, ContainsRegex("\n1e\\+12 tokens: [0-9]+ steps, [0-9.]+ days, [0-9.]+ device hours, "
+  const Planned text = planned({"--tokens", "1T", "--price-per-device-hour", "2.5"});
+  EXPECT_THAT(text.text, ContainsRegex("\n1T tokens: [0-9]+ steps, [0-9.]+ days, [0-9.]+ device hours, "
                                        "[0-9.]+ at 2.5 each\n"));
   const ordered_json json = planned({"--tokens", "1e12", "--json", "-"}).json();
   const ordered_json& training = json.at("training");
@@ -148,7 +150,8 @@ TEST(TrainingCost, IsOnThePlanAndOnEveryRowOfASweep) {
 }
 
 TEST(TrainingCost, ImpossibleFiguresAreRefused) {
-  EXPECT_THAT(planned({"--tokens", "0"}).error, HasSubstr("--tokens is 0; use a number of tokens from 1 to 1e18"));
+  EXPECT_THAT(planned({"--tokens", "0"}).error, HasSubstr("--tokens is 0; use a number of tokens from 1 to 1e18, such as 1e12, 300B or 15T"));
+  EXPECT_THAT(planned({"--tokens", "3X"}).error, HasSubstr("--tokens is 3X; use a number"));
   EXPECT_THAT(planned({"--tokens", "1e19"}).error, HasSubstr("--tokens is 1e19; use a number"));
   EXPECT_THAT(planned({"--tokens", "1", "--price-per-device-hour", "0"}).error,
               HasSubstr("--price-per-device-hour is 0; use a price above 0, at most 1e6"));

@@ -1,6 +1,11 @@
 #include "engine/cli/words/training_flags.h"
 
+#include <array>
 #include <fmt/format.h>
+
+#include "engine/core/error.h"
+#include "engine/core/parse_number.h"
+#include "engine/core/shown_text.h"
 
 namespace loom::cli {
 namespace {
@@ -8,9 +13,25 @@ namespace {
 constexpr const char* kCommon = "Common flags";
 
 bool not_negative(double x) { return x >= 0; }
-bool from_one_to_1e18(double x) { return x >= 1 && x <= 1e18; }
 bool is_time(double x) { return x >= 0 && x <= 1e9; }
 bool is_price(double x) { return x > 0 && x <= 1e6; }
+
+// As people write it: "1e12", "300B", "15T".
+double read_tokens(const std::string& word) {
+  constexpr std::array<std::pair<char, double>, 5> kUnits{
+      {{'K', 1e3}, {'M', 1e6}, {'B', 1e9}, {'G', 1e9}, {'T', 1e12}}};
+  std::string_view number = word;
+  double unit = 1;
+  for (const auto& [letter, size] : kUnits) {
+    if (!number.ends_with(letter)) continue;
+    unit = size;
+    number.remove_suffix(1);
+    break;
+  }
+  const double tokens = parse_number<double>(number).value_or(0) * unit;
+  if (tokens >= 1 && tokens <= 1e18) return tokens;
+  config_error("--tokens is {}; use a number of tokens from 1 to 1e18, such as 1e12, 300B or 15T", shown_text(word));
+}
 
 std::string type_of(const job::Key& key) {
   return key.kind == job::Kind::kChoice ? fmt::format("{{{}}}", fmt::join(key.words(), ",")) : std::string(key.type);
@@ -80,8 +101,8 @@ void add_plan(Flags& flags, PlanArguments& a, int& world_size) {
   flags.toggle("--fp8-param-gather", a.fp8_param_gather, "Plan gathers of their weights in FP8");
   flags.texts("--compare", "FILE", a.compare,
               "Plan with each of two files, fsdp2_config.yaml or of another dialect, and show both side by side");
-  flags.optional_real("--tokens", a.tokens, from_one_to_1e18, "a number of tokens from 1 to 1e18",
-                      "Tokens of a training: its steps, days and device hours");
+  flags.taken("--tokens", "N", "Tokens of a training, as 1e12 or 300B: its steps, days and device hours",
+              [&a](const std::string& word) { a.tokens = read_tokens(word); });
   flags.optional_real("--price-per-device-hour", a.price_per_device_hour, is_price, "a price above 0, at most 1e6",
                       "Price of a device for an hour: the price of the training of --tokens");
 }
