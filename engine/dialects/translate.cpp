@@ -80,10 +80,19 @@ std::optional<std::string> mode_of(std::string_view word) {
   return mode == "memory-budget" ? "memory_budget" : mode;
 }
 
+void refuse_toml(std::string_view file_name) {
+  if (!file_name.ends_with(".toml")) return;
+  config_error(
+      "{}: TOML, which torchtitan had until 2025, is not read; give its keys as overrides, such as --training.steps "
+      "1000 --parallelism.data_parallel_shard_degree 8",
+      escaped(file_name));
+}
+
 }  // namespace
 
 Translation translate_text(std::string_view text, std::string_view file_name, const job::Texts& overrides,
                            const Context& context) {
+  refuse_toml(file_name);
   const std::size_t first = text.find_first_not_of(" \t\r\n");
   const bool is_json = first != std::string_view::npos && text[first] == '{' && !file_name.ends_with(".yaml") &&
                        !file_name.ends_with(".yml");
@@ -97,6 +106,7 @@ Translation translate(const std::filesystem::path& file, const job::Texts& overr
 }
 
 bool is_foreign(std::string_view text, std::string_view file_name) {
+  refuse_toml(file_name);
   const Value file = config::parse_python_yaml(text, file_name);  // JSON is YAML
   if (file.items().empty()) return false;
   const std::size_t first = text.find_first_not_of(" \t\r\n");

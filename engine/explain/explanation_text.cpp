@@ -294,8 +294,8 @@ std::string source_text(const Explanation& explanation) {
   std::vector<std::string> kinds;
   for (const auto& [kind, count] : counts) kinds.push_back(fmt::format("{} {}", count, kind));
   if (explanation.trace) kinds.push_back(fmt::format("trace of {} ranks", explanation.trace->finding.ranks.size()));
-  std::string text =
-      fmt::format("{}: {} lines; {}", escaped(explanation.source), explanation.texts.lines, fmt::join(kinds, ", "));
+  std::string text = fmt::format("{}: {} line{}; {}", escaped(explanation.source), explanation.texts.lines,
+                                 explanation.texts.lines == 1 ? "" : "s", fmt::join(kinds, ", "));
   if (explanation.texts.left_out > 0)
     text += fmt::format("; {} further texts were not kept", explanation.texts.left_out);
   return line(text);

@@ -57,6 +57,10 @@ TEST(Recognise, FormatsThatAreNotReadAreNamed) {
             "accelerate file it makes");
   EXPECT_THAT(error("zero3_size: 8\ntransformer_layers: []\n"),
               HasSubstr("f.yaml:1:1: 'zero3_size' is a key of MindSpeed's LayerZeRO (FSDP1), which is not built"));
+  EXPECT_THAT(
+      message_of<ConfigError>([] { translate_text("[training]\nsteps = 1\n", "llama3_8b.toml", {}, {}); }),
+      HasSubstr("llama3_8b.toml: TOML, which torchtitan had until 2025, is not read; give its keys as overrides, "
+                "such as --training.steps 1000"));
 }
 
 TEST(Recognise, AFileOfNoDialectListsThem) {
