@@ -180,8 +180,9 @@ void derive_optimizer(Reading& r) {
   r.set_flag("--lr-decay-style", {schedule == "WarmupLR" ? "constant" : "linear"}, "scheduler.type");
   set_number(r, "--lr", "scheduler.params.warmup_max_lr");
   set_number(r, "--lr-warmup-iters", "scheduler.params.warmup_num_steps");
-  if (r.number("scheduler.params.warmup_min_lr") != 0)
-    set_number(r, "--lr-warmup-init", "scheduler.params.warmup_min_lr");
+  constexpr std::string_view kLeast = "scheduler.params.warmup_min_lr";
+  // transformers fills in 0.
+  if (!is_auto(r, kLeast, "") && r.number(kLeast) != 0) set_number(r, "--lr-warmup-init", kLeast);
   set_number(r, "--lr-decay-iters", "scheduler.params.total_num_steps");
 }
 

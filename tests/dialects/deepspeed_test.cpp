@@ -55,6 +55,28 @@ TEST(DeepSpeed, AutoIsWhatTheFlagsSay) {
   EXPECT_EQ(key_in(file, "param_dtype"), "bf16");
 }
 
+// The file of transformers' own documentation, for ZeRO 3.
+TEST(DeepSpeed, AFileOfAutoAloneIsRead) {
+  const std::string text = R"({
+    "fp16": {"enabled": "auto", "loss_scale": 0, "loss_scale_window": 1000, "initial_scale_power": 16, "hysteresis": 2,
+             "min_loss_scale": 1},
+    "optimizer": {"type": "AdamW", "params": {"lr": "auto", "betas": "auto", "eps": "auto", "weight_decay": "auto"}},
+    "scheduler": {"type": "WarmupLR", "params": {"warmup_min_lr": "auto", "warmup_max_lr": "auto",
+                                                 "warmup_num_steps": "auto"}},
+    "zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu", "pin_memory": true},
+                          "offload_param": {"device": "cpu", "pin_memory": true}, "overlap_comm": true,
+                          "sub_group_size": 1e9, "reduce_bucket_size": "auto", "stage3_prefetch_bucket_size": "auto",
+                          "stage3_param_persistence_threshold": "auto"},
+    "gradient_accumulation_steps": "auto", "gradient_clipping": "auto", "train_batch_size": "auto",
+    "train_micro_batch_size_per_gpu": "auto"})";
+  const Translation file = read(text, json());
+  EXPECT_THAT(file.refused, IsEmpty());
+  EXPECT_EQ(flag_in(file, "--lr-decay-style"), "constant");
+  EXPECT_EQ(flag_in(file, "--lr-warmup-init"), "none") << "transformers fills in 0";
+  EXPECT_THAT(file.missing,
+              Contains(HasSubstr("scheduler.params.warmup_num_steps: it is auto; give --lr-warmup-iters")));
+}
+
 TEST(DeepSpeed, Bf16WithoutACopyInFp32IsTheStoredDtype) {
   const auto text = [](const std::string& more) {
     return R"({"train_batch_size": 8, "zero_optimization": {"stage": 3}, "bf16": {"enabled": true)" + more + "}}";

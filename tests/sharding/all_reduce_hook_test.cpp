@@ -56,10 +56,10 @@ TEST_P(AllReduceHooks, ChangeTheGradientsOfTheirModuleAlone) {
       GetParam().ranks,
       [](RankContext& context, comm::World& world) {
         const FullyShardOptions options = test::sharded_over(world, GetParam().shard_size);
-        const auto plain = test::sharded_chain(test::kToyWidth, 2, options);
-        const auto hooked = test::sharded_chain(test::kToyWidth, 2, options);
+        const auto plain = test::sharded_chain(test::kEvenWidth, 2, options);
+        const auto hooked = test::sharded_chain(test::kEvenWidth, 2, options);
         set_all_reduce_hook(hooked->block(0), double_row);
-        const Tensor input = test::toy_input(context.rank(), 3, test::kToyWidth);
+        const Tensor input = test::toy_input(context.rank(), 3, test::kEvenWidth);
         for (nn::Module* chain : {static_cast<nn::Module*>(plain.get()), static_cast<nn::Module*>(hooked.get())}) {
           test::forward_backward(*chain, input);
         }
@@ -81,28 +81,28 @@ TEST(AllReduceHook, GetsTheRowOfTheReduceScatterInTheReduceDtype) {
     FullyShardOptions options = test::sharded_over_all(world);
     options.policy.param_dtype = DType::kBF16;
     options.policy.reduce_dtype = DType::kF32;
-    const auto chain = test::sharded_chain(test::kToyWidth, 2, options);
+    const auto chain = test::sharded_chain(test::kEvenWidth, 2, options);
     std::vector<double> row;
     set_all_reduce_hook(chain->block(1), [&](const ReduceOutput& output) {
       ASSERT_EQ(output.dtype, DType::kF32);
       const auto* values = static_cast<const float*>(output.data);
       row.assign(values, values + output.elems);
     });
-    test::forward_backward(*chain, test::toy_input(context.rank(), 3, test::kToyWidth));
+    test::forward_backward(*chain, test::toy_input(context.rank(), 3, test::kEvenWidth));
     EXPECT_EQ(row, gradient(*chain, "layers.1.weight"));
   });
 }
 
 TEST(AllReduceHook, SeesTheSumOfAllPartialsOnce) {
   run_world(4, [](RankContext& context, comm::World& world) {
-    const auto chain = test::sharded_chain(test::kToyWidth, 1, test::sharded_over(world, 2));
+    const auto chain = test::sharded_chain(test::kEvenWidth, 1, test::sharded_over(world, 2));
     int calls = 0;
     set_all_reduce_hook(chain->block(0), [&](const ReduceOutput&) { ++calls; });
     set_requires_all_reduce(*chain, false);
-    test::forward_backward(*chain, test::toy_input(context.rank(), 3, test::kToyWidth));
+    test::forward_backward(*chain, test::toy_input(context.rank(), 3, test::kEvenWidth));
     EXPECT_EQ(calls, 0);
     set_requires_all_reduce(*chain, true);
-    test::forward_backward(*chain, test::toy_input(context.rank() + 4, 3, test::kToyWidth));
+    test::forward_backward(*chain, test::toy_input(context.rank() + 4, 3, test::kEvenWidth));
     EXPECT_EQ(calls, 1);
   });
 }
@@ -114,8 +114,8 @@ TEST(AllReduceHook, RunsOnTheStreamItIsGiven) {
               device::Stream own(sharding::kAllReduceStream, device::ExecutorKind::kThreaded, &context, &device.log());
               std::thread::id thread_of_own, thread_of_hook;
               own.submit({"look", "", {}, [&] { thread_of_own = std::this_thread::get_id(); }});
-              const auto chain = test::sharded_chain(test::kToyWidth, 1, test::sharded_over_all(world));
-              const auto plain = test::sharded_chain(test::kToyWidth, 1, test::sharded_over_all(world));
+              const auto chain = test::sharded_chain(test::kEvenWidth, 1, test::sharded_over_all(world));
+              const auto plain = test::sharded_chain(test::kEvenWidth, 1, test::sharded_over_all(world));
               set_all_reduce_hook(
                   chain->block(0),
                   [&](const ReduceOutput& row) {
@@ -123,8 +123,8 @@ TEST(AllReduceHook, RunsOnTheStreamItIsGiven) {
                     double_row(row);
                   },
                   &own);
-              test::forward_backward(*chain, test::toy_input(0, 3, test::kToyWidth));
-              test::forward_backward(*plain, test::toy_input(0, 3, test::kToyWidth));
+              test::forward_backward(*chain, test::toy_input(0, 3, test::kEvenWidth));
+              test::forward_backward(*plain, test::toy_input(0, 3, test::kEvenWidth));
               EXPECT_EQ(thread_of_hook, thread_of_own);
               EXPECT_EQ(gradient(*chain, "layers.0.weight"), times_two(gradient(*plain, "layers.0.weight")));
             },
@@ -133,7 +133,7 @@ TEST(AllReduceHook, RunsOnTheStreamItIsGiven) {
 
 TEST(AllReduceHook, WithAStreamIsRefusedWhereTheMeshHasReplicas) {
   run_world(4, [](RankContext&, comm::World& world) {
-    const auto chain = test::sharded_chain(test::kToyWidth, 1, test::sharded_over(world, 2));
+    const auto chain = test::sharded_chain(test::kEvenWidth, 1, test::sharded_over(world, 2));
     device::Stream& stream = device::Device::current().stream(device::StreamId::kH2D);
     EXPECT_EQ(
         message_of<ConfigError>([&] { set_all_reduce_hook(chain->block(0), double_row, &stream); }),
@@ -145,9 +145,9 @@ TEST(AllReduceHook, WithAStreamIsRefusedWhereTheMeshHasReplicas) {
 
 TEST(AllReduceHook, ThatThrowsEndsTheBackwardWithItsError) {
   run_world(1, [](RankContext&, comm::World& world) {
-    const auto chain = test::sharded_chain(test::kToyWidth, 1, test::sharded_over_all(world));
+    const auto chain = test::sharded_chain(test::kEvenWidth, 1, test::sharded_over_all(world));
     set_all_reduce_hook(chain->block(0), [](const ReduceOutput&) { throw DeviceError("the hook's own"); });
-    EXPECT_EQ(message_of<DeviceError>([&] { test::forward_backward(*chain, test::toy_input(0, 3, test::kToyWidth)); }),
+    EXPECT_EQ(message_of<DeviceError>([&] { test::forward_backward(*chain, test::toy_input(0, 3, test::kEvenWidth)); }),
               "the hook's own");
   });
 }

@@ -23,9 +23,9 @@ std::string describe(const device::Recording& recording, const device::Entry& en
 
 TEST(CollectivesInTheRecording, SayWhatTheyMoveAndBetweenWhom) {
   test::run_world(4, [](RankContext& context, comm::World& world) {
-    const auto chain = test::sharded_chain(test::kToyWidth, 1, test::sharded_over(world, 2));
+    const auto chain = test::sharded_chain(test::kEvenWidth, 1, test::sharded_over(world, 2));
     const device::Recorder recorder(device::Device::current());
-    test::forward_backward(*chain, test::toy_input(0, 3, test::kToyWidth));
+    test::forward_backward(*chain, test::toy_input(0, 3, test::kEvenWidth));
     if (context.rank() != 3) return;
     std::vector<std::string> collectives;
     const device::Recording recording = recorder.recording();

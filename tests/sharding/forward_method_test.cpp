@@ -21,9 +21,9 @@ using ::testing::ElementsAre;
 class AutoEncoder final : public nn::Module {
  public:
   AutoEncoder()
-      : weight(register_parameter("weight", {test::kToyWidth, test::kToyWidth}, nn::Init::normal(0.5))),
-        encoder(register_module("encoder", std::make_shared<test::ToyBlock>(test::kToyWidth))),
-        decoder(register_module("decoder", std::make_shared<test::ToyBlock>(test::kToyWidth))) {}
+      : weight(register_parameter("weight", {test::kEvenWidth, test::kEvenWidth}, nn::Init::normal(0.5))),
+        encoder(register_module("encoder", std::make_shared<test::ToyBlock>(test::kEvenWidth))),
+        decoder(register_module("decoder", std::make_shared<test::ToyBlock>(test::kEvenWidth))) {}
   std::string_view type_name() const override { return "AutoEncoder"; }
   nn::Value encode(const nn::Args& args) { return encoder(ops::linear(args.tensor(0), weight.value)); }
 
@@ -71,7 +71,7 @@ TEST(ForwardMethod, GathersBeforeAndReshardsAfterInForwardAndBackward) {
   run_world(2, [](RankContext&, comm::World& world) {
     const auto model = sharded(resharding(world));
     const device::Recorder recorder(device::Device::current());
-    autograd::backward(ops::mean(call_method(*model, "encode", test::toy_input(0, 3, test::kToyWidth))));
+    autograd::backward(ops::mean(call_method(*model, "encode", test::toy_input(0, 3, test::kEvenWidth))));
     std::vector<std::string> events;
     for (const test::Issued& entry : test::issued(recorder.recording())) {
       if (entry.is_mark()) events.push_back(fmt::format("{}:{}", entry.name, entry.subject));
@@ -84,7 +84,7 @@ TEST(ForwardMethod, GathersBeforeAndReshardsAfterInForwardAndBackward) {
 
 TEST(ForwardMethod, GivesTheValuesAndGradientsOfTheWholeModel) {
   run_world(2, [](RankContext& context, comm::World& world) {
-    const Tensor input = test::toy_input(0, 3, test::kToyWidth);
+    const Tensor input = test::toy_input(0, 3, test::kEvenWidth);
     const auto reference = whole();
     const Tensor expected = reference->encode(args_of(input)).tensor();
     autograd::backward(ops::mean(expected));
@@ -95,7 +95,7 @@ TEST(ForwardMethod, GivesTheValuesAndGradientsOfTheWholeModel) {
     for (auto& [path, gradient] : test::gradients(*model)) {
       for (auto& [other, full] : test::gradients(*reference)) {
         if (other == path) {
-          EXPECT_EQ(gradient, test::rows_of(full, 2 * context.rank(), 2, test::kToyWidth)) << path;
+          EXPECT_EQ(gradient, test::rows_of(full, 2 * context.rank(), 2, test::kEvenWidth)) << path;
         }
       }
     }
@@ -116,7 +116,7 @@ TEST(ForwardMethod, CastsInputsAndOutputsAsForwardDoes) {
       seen = args.tensor(0).dtype();
       return args.positional[0];
     });
-    EXPECT_EQ(call_method(*model, "look", test::toy_input(0, 3, test::kToyWidth)).tensor().dtype(), DType::kF64);
+    EXPECT_EQ(call_method(*model, "look", test::toy_input(0, 3, test::kEvenWidth)).tensor().dtype(), DType::kF64);
     EXPECT_EQ(seen, DType::kBF16);
   });
 }
@@ -126,15 +126,15 @@ TEST(ForwardMethod, TakesNamedArguments) {
     const auto model = sharded(resharding(world));
     register_fsdp_forward_method(*model, "pick", [](nn::Args args) { return args.find("picked"); });
     nn::Args args;
-    args.named.emplace_back("picked", test::toy_input(1, 3, test::kToyWidth));
+    args.named.emplace_back("picked", test::toy_input(1, 3, test::kEvenWidth));
     EXPECT_EQ(call_method(*model, "pick", args).tensor().to_vector<double>(),
-              test::toy_input(1, 3, test::kToyWidth).to_vector<double>());
+              test::toy_input(1, 3, test::kEvenWidth).to_vector<double>());
   });
 }
 
 TEST(ForwardMethod, IsNamedWhenItIsMissingTakenOrItsModuleNotWrapped) {
   run_world(2, [](RankContext&, comm::World& world) {
-    const Tensor input = test::toy_input(0, 3, test::kToyWidth);
+    const Tensor input = test::toy_input(0, 3, test::kEvenWidth);
     const auto model = sharded(resharding(world));
     EXPECT_EQ(message_of<ConfigError>([&] { call_method(*model, "generate", input); }),
               "a AutoEncoder has no forward method 'generate' (it has encode); add it with "

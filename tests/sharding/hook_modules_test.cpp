@@ -25,8 +25,8 @@ using ::testing::IsEmpty;
 class Chains final : public nn::Module {
  public:
   Chains()
-      : first(register_module("c0", std::make_shared<test::ToyChain>(test::kToyWidth, 2))),
-        second(register_module("c1", std::make_shared<test::ToyChain>(test::kToyWidth, 2))) {}
+      : first(register_module("c0", std::make_shared<test::ToyChain>(test::kEvenWidth, 2))),
+        second(register_module("c1", std::make_shared<test::ToyChain>(test::kEvenWidth, 2))) {}
   std::string_view type_name() const override { return "Chains"; }
   test::ToyChain& first;
   test::ToyChain& second;
@@ -78,7 +78,7 @@ TEST(HookModules, GatherTheirGroupsWhenTheyBeginAndReshardThemWhenTheyEnd) {
   run_world(2, [](RankContext& context, comm::World& world) {
     const auto model = sharded(std::string(kBlocks) + "hook_modules: [c1]\n", world);
     device::Recorder recorder(device::Device::current());
-    const Tensor loss = ops::mean(model->operator()(test::toy_input(context.rank(), 3, test::kToyWidth)).tensor());
+    const Tensor loss = ops::mean(model->operator()(test::toy_input(context.rank(), 3, test::kEvenWidth)).tensor());
     EXPECT_EQ(events(recorder.recording()),
               "AR wR Ac0.0 wc0.0 fc0.0 Ac0.1 wc0.1 fc0.1 Ac1.1 wc1.1 Ac1.0 wc1.0 fc1.0 fc1.1 fR ");
     recorder.clear();
@@ -99,7 +99,7 @@ TEST(HookModules, GiveTheLossAndGradientsOfHooksOfTheirOwn) {
       run_world(2, [&](RankContext& context, comm::World& world) {
         const auto hooked = sharded(kChains + keys, world, layout);
         const auto own = sharded(kChains + plain, world, layout);
-        const Tensor input = test::toy_input(context.rank(), 3, test::kToyWidth);
+        const Tensor input = test::toy_input(context.rank(), 3, test::kEvenWidth);
         for (int step = 0; step < 2; ++step) {
           if (keys.starts_with("pregather")) pregather(*hooked);
           EXPECT_EQ(test::forward_backward(*hooked, input), test::forward_backward(*own, input)) << keys;
@@ -115,7 +115,7 @@ TEST(HookModules, WorkOnAMeshWithReplicas) {
     const std::string mesh = "sharding_size: 2\nsub_modules_to_wrap: [ToyBlock, ToyChain]\n";
     const auto hooked = sharded(mesh + "hook_modules: [ToyChain]\n", world);
     const auto own = sharded(mesh, world);
-    const Tensor input = test::toy_input(context.rank(), 3, test::kToyWidth);
+    const Tensor input = test::toy_input(context.rank(), 3, test::kEvenWidth);
     pregather(*hooked);
     EXPECT_EQ(test::forward_backward(*hooked, input), test::forward_backward(*own, input));
     EXPECT_EQ(test::gradients(*hooked), test::gradients(*own));
@@ -171,7 +171,7 @@ TEST(Pregather, GathersEveryGroupOnceBeforeTheStep) {
       pregather(*model);
       EXPECT_EQ(events(recorder.recording()), "Ac0 wc0 Ac0.0 wc0.0 Ac0.1 wc0.1 Ac1 wc1 Ac1.0 wc1.0 Ac1.1 wc1.1 ");
       recorder.clear();
-      const Tensor loss = ops::mean(model->operator()(test::toy_input(context.rank(), 3, test::kToyWidth)).tensor());
+      const Tensor loss = ops::mean(model->operator()(test::toy_input(context.rank(), 3, test::kEvenWidth)).tensor());
       EXPECT_EQ(events(recorder.recording()), "fc0.0 fc0.1 fc0 fc1.0 fc1.1 fc1 ");
       autograd::backward(loss);
     }

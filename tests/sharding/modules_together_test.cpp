@@ -15,7 +15,7 @@ namespace loom::sharding {
 namespace {
 
 std::shared_ptr<test::ToyChain> wrapped_together(const FullyShardOptions& options) {
-  auto chain = std::make_shared<test::ToyChain>(test::kToyWidth, 3);
+  auto chain = std::make_shared<test::ToyChain>(test::kEvenWidth, 3);
   fully_shard(std::vector<nn::Module*>{&chain->layers[0], &chain->layers[1]}, options);
   fully_shard(chain->layers[2], options);
   fully_shard(*chain, options);
@@ -30,7 +30,7 @@ TEST(ModulesTogether, AreGatheredAndReducedOnce) {
     options.reshard_after_forward = true;
     const auto chain = wrapped_together(options);
     const device::Recorder recorder(device::Device::current());
-    test::forward_backward(*chain, test::toy_input(context.rank(), 3, test::kToyWidth));
+    test::forward_backward(*chain, test::toy_input(context.rank(), 3, test::kEvenWidth));
     std::string events;
     for (const test::Issued& entry : test::issued(recorder.recording())) {
       if (entry.is_mark() && entry.subject == "layers.0") events += fmt::format("{}[{}] ", entry.name, entry.count);
@@ -42,8 +42,8 @@ TEST(ModulesTogether, AreGatheredAndReducedOnce) {
 TEST(ModulesTogether, GiveTheGradientsOfModulesApart) {
   test::run_world(2, [](RankContext& context, comm::World& world) {
     const auto together = wrapped_together(test::sharded_over_all(world));
-    const auto apart = test::sharded_chain(test::kToyWidth, 3, test::sharded_over_all(world));
-    const Tensor input = test::toy_input(context.rank(), 3, test::kToyWidth);
+    const auto apart = test::sharded_chain(test::kEvenWidth, 3, test::sharded_over_all(world));
+    const Tensor input = test::toy_input(context.rank(), 3, test::kEvenWidth);
     EXPECT_EQ(test::forward_backward(*together, input), test::forward_backward(*apart, input));
     EXPECT_EQ(test::gradients(*together), test::gradients(*apart));
   });
@@ -51,11 +51,11 @@ TEST(ModulesTogether, GiveTheGradientsOfModulesApart) {
 
 TEST(ModulesTogether, CannotBeTheOutermost) {
   test::run_world(2, [](RankContext&, comm::World& world) {
-    test::ToyChain chain(test::kToyWidth, 2);
+    test::ToyChain chain(test::kEvenWidth, 2);
     fully_shard(std::vector<nn::Module*>{&chain.layers[0], &chain.layers[1]}, test::sharded_over_all(world));
     materialize_shards(chain);
     try {
-      chain.layers[0](test::toy_input(0, 3, test::kToyWidth));
+      chain.layers[0](test::toy_input(0, 3, test::kEvenWidth));
       ADD_FAILURE() << "not refused";
     } catch (const ConfigError& error) {
       EXPECT_STREQ(
@@ -68,16 +68,16 @@ TEST(ModulesTogether, CannotBeTheOutermost) {
 
 TEST(IgnoredParameters, StayWholeAndAreNotReduced) {
   test::run_world(2, [](RankContext& context, comm::World& world) {
-    test::ToyChain chain(test::kToyWidth, 2);
+    test::ToyChain chain(test::kEvenWidth, 2);
     FullyShardOptions options = test::sharded_over_all(world);
     options.ignored_params = {chain.block(1).weight.value.id()};
     test::wrap_chain(chain, options);
     materialize_shards(chain);
     nn::init_weights(chain, test::kToySeed);
-    EXPECT_EQ(chain.block(1).weight.value.shape(), (Shape{test::kToyWidth, test::kToyWidth}));
-    EXPECT_EQ(chain.block(0).weight.value.shape(), (Shape{test::kToyWidth / 2, test::kToyWidth}));
+    EXPECT_EQ(chain.block(1).weight.value.shape(), (Shape{test::kEvenWidth, test::kEvenWidth}));
+    EXPECT_EQ(chain.block(0).weight.value.shape(), (Shape{test::kEvenWidth / 2, test::kEvenWidth}));
     EXPECT_EQ(FsdpState::of(chain.layers[1])->group(), nullptr);
-    test::forward_backward(chain, test::toy_input(context.rank(), 3, test::kToyWidth));
+    test::forward_backward(chain, test::toy_input(context.rank(), 3, test::kEvenWidth));
 
     // The norm of the sharded gradients, and the mean over ranks of the squares of the ignored one.
     double sharded = 0, ignored = 0;

@@ -23,7 +23,7 @@ void on_two_ranks(const launch::RankMain& main) {
 
 // What the chain gives when every weight is scaled by two.
 std::vector<double> of_doubled_weights(const FullyShardOptions& options, const Tensor& input) {
-  const auto chain = test::sharded_chain(test::kToyWidth, 2, options);
+  const auto chain = test::sharded_chain(test::kEvenWidth, 2, options);
   for (const Tensor& parameter : chain->parameters()) parameter.copy_from(ops::scale(parameter.detach(), 2));
   return (*chain)(input).tensor().to_vector<double>();
 }
@@ -42,8 +42,8 @@ device::Event double_weights_later(nn::Module& model, device::Stream& stream) {
 TEST(PostOptimEvent, MakesTheNextForwardGatherWhatTheOptimizerWrote) {
   on_two_ranks([](RankContext&, comm::World& world) {
     const FullyShardOptions options = test::sharded_over_all(world);
-    const auto chain = test::sharded_chain(test::kToyWidth, 2, options);
-    const Tensor input = test::toy_input(0, 3, test::kToyWidth);
+    const auto chain = test::sharded_chain(test::kEvenWidth, 2, options);
+    const Tensor input = test::toy_input(0, 3, test::kEvenWidth);
     test::forward_backward(*chain, input);
     set_post_optim_event(*chain,
                          double_weights_later(*chain, device::Device::current().stream(device::StreamId::kH2D)));
@@ -54,8 +54,8 @@ TEST(PostOptimEvent, MakesTheNextForwardGatherWhatTheOptimizerWrote) {
 TEST(PostOptimEvent, MayBeSetBeforeTheFirstForwardAndHoldsForThatOneOnly) {
   on_two_ranks([](RankContext&, comm::World& world) {
     const FullyShardOptions options = test::sharded_over_all(world);
-    const auto chain = test::sharded_chain(test::kToyWidth, 2, options);
-    const Tensor input = test::toy_input(0, 3, test::kToyWidth);
+    const auto chain = test::sharded_chain(test::kEvenWidth, 2, options);
+    const Tensor input = test::toy_input(0, 3, test::kEvenWidth);
     set_post_optim_event(*chain,
                          double_weights_later(*chain, device::Device::current().stream(device::StreamId::kH2D)));
     EXPECT_TRUE(FsdpState::of(*chain)->has_post_optim_event());
@@ -66,8 +66,8 @@ TEST(PostOptimEvent, MayBeSetBeforeTheFirstForwardAndHoldsForThatOneOnly) {
 
 TEST(PostOptimEvent, IsTakenByAModuleThatRunsAloneToo) {
   on_two_ranks([](RankContext&, comm::World& world) {
-    const auto chain = test::sharded_chain(test::kToyWidth, 2, test::sharded_over_all(world));
-    const Tensor input = test::toy_input(0, 3, test::kToyWidth);
+    const auto chain = test::sharded_chain(test::kEvenWidth, 2, test::sharded_over_all(world));
+    const Tensor input = test::toy_input(0, 3, test::kEvenWidth);
     test::forward_backward(*chain, input);
     set_post_optim_event(*chain, device::Event());
     chain->block(1)(input);
@@ -77,24 +77,24 @@ TEST(PostOptimEvent, IsTakenByAModuleThatRunsAloneToo) {
 
 TEST(PostOptimEvent, OfAnOptimizerThatFailedEndsTheForwardWithItsError) {
   on_two_ranks([](RankContext&, comm::World& world) {
-    const auto chain = test::sharded_chain(test::kToyWidth, 2, test::sharded_over_all(world));
+    const auto chain = test::sharded_chain(test::kEvenWidth, 2, test::sharded_over_all(world));
     device::Stream& stream = device::Device::current().stream(device::StreamId::kH2D);
     stream.submit({"optimizer", "", {}, [] { throw DeviceError("the optimizer's own"); }});
     set_post_optim_event(*chain, stream.record());
-    EXPECT_EQ(message_of<DeviceError>([&] { (*chain)(test::toy_input(0, 3, test::kToyWidth)); }),
+    EXPECT_EQ(message_of<DeviceError>([&] { (*chain)(test::toy_input(0, 3, test::kEvenWidth)); }),
               "the optimizer's own");
   });
 }
 
 TEST(PostOptimEvent, OfAModuleThatIsNotTheRootIsRefused) {
   on_two_ranks([](RankContext&, comm::World& world) {
-    const auto chain = test::sharded_chain(test::kToyWidth, 2, test::sharded_over_all(world));
-    const Tensor input = test::toy_input(0, 3, test::kToyWidth);
+    const auto chain = test::sharded_chain(test::kEvenWidth, 2, test::sharded_over_all(world));
+    const Tensor input = test::toy_input(0, 3, test::kEvenWidth);
     (*chain)(input);
     EXPECT_EQ(
         message_of<ConfigError>([&] { set_post_optim_event(chain->block(1), device::Event()); }),
         "set_post_optim_event of 'layers.1' (a ToyBlock): the event belongs to the root, a ToyChain; set it there");
-    const auto fresh = test::sharded_chain(test::kToyWidth, 2, test::sharded_over_all(world));
+    const auto fresh = test::sharded_chain(test::kEvenWidth, 2, test::sharded_over_all(world));
     set_post_optim_event(fresh->block(0), device::Event());
     EXPECT_EQ(
         message_of<ConfigError>([&] { (*fresh)(input); }),

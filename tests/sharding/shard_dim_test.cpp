@@ -37,11 +37,11 @@ struct Trained {
 };
 
 Trained trained(const FullyShardOptions& options, int rank) {
-  const auto chain = test::sharded_chain(test::kToyWidth, kBlocks, options);
+  const auto chain = test::sharded_chain(test::kEvenWidth, kBlocks, options);
   nn::AdamW optimizer(nn::make_parameter_groups(*chain), {.lr = 0.05});
   Trained result;
   for (int step = 0; step < 3; ++step) {
-    test::forward_backward(*chain, test::toy_input(4 * step + rank, 3, test::kToyWidth));
+    test::forward_backward(*chain, test::toy_input(4 * step + rank, 3, test::kEvenWidth));
     result.norms.push_back(clip_grad_norm(*chain, 0.01));
     optimizer.step();
     optimizer.zero_grad();
@@ -94,13 +94,13 @@ TEST(ShardDims, BoxesSayWhichColumnsARankHas) {
   test::run_world(2, [](RankContext& context, comm::World& world) {
     FullyShardOptions options = test::sharded_over_all(world);
     options.shard_dim = on_dim_1;
-    const auto chain = test::sharded_chain(test::kToyWidth, kBlocks, options);
+    const auto chain = test::sharded_chain(test::kEvenWidth, kBlocks, options);
     const Values whole = whole_values(*chain);
     for (const nn::StateEntry& entry : local_state_dict(*chain)) {
       const Shape& shape = entry.local.shard.global_shape;
       if (shape.ndim() < 2) continue;
-      EXPECT_EQ(entry.local.value.shape(), (Shape{test::kToyWidth, test::kToyWidth / 2}));
-      EXPECT_EQ(entry.local.shard.offset, (Offset{0, context.rank() * test::kToyWidth / 2}));
+      EXPECT_EQ(entry.local.value.shape(), (Shape{test::kEvenWidth, test::kEvenWidth / 2}));
+      EXPECT_EQ(entry.local.shard.offset, (Offset{0, context.rank() * test::kEvenWidth / 2}));
       EXPECT_EQ(entry.local.value.to_vector<double>(),
                 test::box_of(whole.at(entry.path), shape, entry.local.shard.offset, entry.local.value.shape()));
     }
@@ -111,7 +111,7 @@ TEST(ShardDims, ThatAreNotThereOrNotEvenAreRefused) {
   test::run_world(3, [](RankContext&, comm::World& world) {
     FullyShardOptions options = test::sharded_over_all(world);
     options.shard_dim = on_dim_1;
-    test::ToyChain chain(test::kToyWidth, kBlocks, DType::kF32);
+    test::ToyChain chain(test::kEvenWidth, kBlocks, DType::kF32);
     EXPECT_THAT(
         test::message_of<ConfigError>([&] { test::wrap_chain(chain, options); }),
         HasSubstr("[4, 4] is to be cut on dim 1 over 3 ranks, which do not divide 4; use dim 0, or a factor of"));
@@ -129,8 +129,8 @@ TEST(ShardDims, PartsOfOtherRanksCountInNormsAndMakeTheWhole) {
     FullyShardOptions options;
     options.axes = {.shard = mesh.axis("efsdp"), .replicate = mesh.axis("one"), .parts = parts};
     options.shard_dim = on_dim_1;
-    const auto chain = std::make_shared<test::ToyChain>(test::kToyWidth, kBlocks, DType::kF32);
-    const auto whole = test::whole_chain(test::kToyWidth, kBlocks);
+    const auto chain = std::make_shared<test::ToyChain>(test::kEvenWidth, kBlocks, DType::kF32);
+    const auto whole = test::whole_chain(test::kEvenWidth, kBlocks);
     for (auto& [path, slot] : chain->named_slots()) {
       Shape half = slot->shard.global_shape;
       half[0] /= 2;

@@ -20,8 +20,8 @@ using ::testing::HasSubstr;
 class Region final : public nn::Module {
  public:
   Region()
-      : first(register_module("first", std::make_shared<test::ToyBlock>(test::kToyWidth))),
-        second(register_module("second", std::make_shared<test::ToyBlock>(test::kToyWidth))) {}
+      : first(register_module("first", std::make_shared<test::ToyBlock>(test::kEvenWidth))),
+        second(register_module("second", std::make_shared<test::ToyBlock>(test::kEvenWidth))) {}
   std::string_view type_name() const override { return "Region"; }
   test::ToyBlock& first;
   test::ToyBlock& second;
@@ -37,7 +37,7 @@ class Region final : public nn::Module {
 class Root final : public nn::Module {
  public:
   explicit Root(int calls)
-      : weight(register_parameter("weight", {test::kToyWidth, test::kToyWidth}, nn::Init::normal(0.5))),
+      : weight(register_parameter("weight", {test::kEvenWidth, test::kEvenWidth}, nn::Init::normal(0.5))),
         region(register_module("region", std::make_shared<Region>())),
         calls_(calls) {}
   std::string_view type_name() const override { return "Root"; }
@@ -84,7 +84,7 @@ Gradients train(RankContext& context, comm::World& world, int calls, bool recomp
   materialize_shards(root);
   nn::init_weights(root, test::kToySeed);
   for (int step = 0; step < 2; ++step) {
-    test::forward_backward(root, test::toy_input(2 * step + context.rank(), 3, test::kToyWidth));
+    test::forward_backward(root, test::toy_input(2 * step + context.rank(), 3, test::kEvenWidth));
   }
   return test::gradients(root);
 }

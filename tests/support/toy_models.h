@@ -18,7 +18,7 @@
 
 namespace loom::test {
 
-constexpr std::int64_t kToyWidth = 4;
+constexpr std::int64_t kEvenWidth = 4;
 constexpr std::int64_t kOddWidth = 5;  // which shards have to be padded for
 
 // y = tanh(x . weight^T); weight [D, D].
