@@ -128,6 +128,19 @@ TEST(PlanText, Of70BillionParametersHasItsColumns) {
               StartsWith("the smallest world: "));
 }
 
+TEST(PlanText, OfAnotherToolsFileHasItsColumns) {
+  const std::filesystem::path file = test::write_file(
+      test::fresh_folder() / "accelerate.yaml",
+      "compute_environment: LOCAL_MACHINE\ndebug: false\ndistributed_type: FSDP\ndowncast_bf16: 'no'\n"
+      "enable_cpu_affinity: false\nfsdp_config:\n  fsdp_version: 2\n  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n"
+      "  fsdp_transformer_layer_cls_to_wrap: Qwen2DecoderLayer\n  fsdp_cpu_ram_efficient_loading: true\n"
+      "machine_rank: 0\nmain_training_function: main\nmixed_precision: bf16\nnum_machines: 1\nnum_processes: 8\n"
+      "rdzv_backend: static\nsame_network: true\ntpu_use_cluster: false\ntpu_use_sudo: false\nuse_cpu: false\n");
+  const std::string text =
+      planned({file, "--model-config", "quickstart", "--device", "h200", "--seq-length", "64"}).text;
+  EXPECT_THAT(text, ContainsRegex("\nwithout effect here: [^\n]*,\n    "));
+}
+
 // A host of 1 GB that each of its devices fills.
 TEST(PlanText, OfAHostThatIsTooSmallSaysSoFirst) {
   std::string profile = test::read_file(kSource / "configs/devices/h200.yaml");

@@ -219,7 +219,7 @@ int run_plan(const PlanArguments& given, const train::PretrainCallbacks& callbac
   Chosen chosen;
   const PlanOutput output(arguments, chosen, out);
   for (const auto& lines : {given.train.written.told, notes}) {
-    for (const std::string& line : lines) output.say(line + "\n");
+    for (const std::string& line : lines) output.say(wrapped(line + "\n", 4));
   }
   warn_of_flags(given.train.written.without_effect);
   const auto [as_it_is, profile] = planned_device(given, arguments);

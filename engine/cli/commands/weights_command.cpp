@@ -7,6 +7,7 @@
 #include "engine/cli/flags_without_effect.h"
 #include "engine/cli/outputs.h"
 #include "engine/core/error.h"
+#include "engine/core/wrapped.h"
 #include "engine/io/atomic_file.h"
 #include "engine/plan/weights_plan.h"
 
@@ -44,7 +45,7 @@ int run_weights(const PlanArguments& given, std::ostream& out) {
   const plan::WeightsPlan plan = plan::plan_weights(arguments.train, profile);
   const bool json_only = arguments.json && *arguments.json == "-";
   if (!json_only) {
-    for (const std::string& line : given.train.written.told) out << line << "\n";
+    for (const std::string& line : given.train.written.told) out << wrapped(line + "\n", 4);
   }
   out << (json_only ? to_json(plan).dump(1) + "\n" : to_text(plan));
   if (arguments.json && !json_only) io::write_text(*arguments.json, to_json(plan).dump(1) + "\n");
