@@ -19,6 +19,7 @@ namespace {
 constexpr std::string_view kRemoved = "is gone in FSDP2";
 
 constexpr std::string_view kWithoutPrefix = "is not read there; write it with parallelism_config_ in front";
+constexpr std::string_view kTpus = "is for TPUs; write false";
 constexpr std::string_view kNoParallel = "is not built; write 1";
 
 Said reshard_text(const Resolved& r) { return boolean_text(r.config.reshard_after_forward.text()); }
@@ -167,6 +168,10 @@ const Row kTransformersRows[] = {
     unused("sync_module_states"),
     unused("use_orig_params"),
     unused("limit_all_gathers"),
+    refused("xla", "false", kTpus),
+    refused("xla_fsdp_v2", "false", kTpus),
+    refused("xla_fsdp_grad_ckpt", "false", kTpus),
+    unused("xla_fsdp_settings"),
     derived("sharding_strategy", "FULL_SHARD", "reshard_after_forward, sharding_size"),
     derived("fsdp", "null", "reshard_after_forward, offload_to_cpu"),
 };

@@ -5,6 +5,7 @@
 
 #include "engine/core/error.h"
 #include "engine/core/shown_text.h"
+#include "engine/dialects/row.h"
 #include "engine/job/key.h"
 #include "sharding/config/fsdp2_keys.h"
 
@@ -51,36 +52,22 @@ bool is_flat_key(const std::string& key) {
   return job::find_key(flag) != nullptr;
 }
 
-// The transformers' keys, with and without their prefix.
+// A key of transformers, with or without its prefix.
 bool is_fsdp_config_key(std::string_view key) {
-  constexpr std::string_view kKeys[] = {"version",
-                                        "auto_wrap_policy",
-                                        "transformer_layer_cls_to_wrap",
-                                        "min_num_params",
-                                        "reshard_after_forward",
-                                        "activation_checkpointing",
-                                        "offload_params",
-                                        "cpu_offload",
-                                        "state_dict_type",
-                                        "cpu_ram_efficient_loading",
-                                        "ignored_modules",
-                                        "forward_prefetch",
-                                        "backward_prefetch",
-                                        "sync_module_states",
-                                        "use_orig_params",
-                                        "limit_all_gathers",
-                                        "sharding_strategy",
-                                        "fsdp"};
   if (key.starts_with("fsdp_")) key.remove_prefix(5);
-  return std::ranges::find(kKeys, key) != std::end(kKeys);
+  return std::ranges::find(transformers_table().rows, key, &Row::key) != transformers_table().rows.end();
 }
 
 bool is_fsdp_config(const Value& file) {
+  if (first_of(file, {"sharding_size", "fsdp_config", "distributed_type", "compute_environment"}) != nullptr)
+    return false;
+  const bool has_own =
+      first_of(file, {"fsdp_version", "auto_wrap_policy", "fsdp_auto_wrap_policy", "transformer_layer_cls_to_wrap",
+                      "fsdp_transformer_layer_cls_to_wrap"}) != nullptr;
+  if (has_own) return true;
   const bool all = std::ranges::all_of(file.items(), [](const Value& v) { return is_fsdp_config_key(v.key()); });
-  return all && file.find("sharding_size") == nullptr &&
-         first_of(file, {"version", "fsdp_version", "auto_wrap_policy", "fsdp_auto_wrap_policy",
-                         "transformer_layer_cls_to_wrap", "fsdp_transformer_layer_cls_to_wrap",
-                         "activation_checkpointing", "fsdp_activation_checkpointing", "fsdp"}) != nullptr;
+  return all &&
+         first_of(file, {"version", "activation_checkpointing", "fsdp_activation_checkpointing", "fsdp"}) != nullptr;
 }
 
 struct Sign {
@@ -117,6 +104,12 @@ void refuse_formats(const Value& file) {
     config_error(
         "{}: '{}' beside fsdp_config is a key of axolotl, whose files are not read; write the accelerate file it makes",
         axolotl->place().key.text(), axolotl->key());
+  }
+  if (const Value* factory = first_of(file, {"finetuning_type", "cutoff_len"})) {
+    config_error(
+        "{}: '{}' is a key of LLaMA-Factory, whose files are not read; give the file of accelerate or DeepSpeed that it "
+        "starts with, and flags of shardloom train",
+        factory->place().key.text(), factory->key());
   }
 }
 

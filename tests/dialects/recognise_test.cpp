@@ -31,6 +31,7 @@ TEST(Recognise, TheSmallestFileOfEachDialect) {
       {"compute_environment: LOCAL_MACHINE\nfsdp_config: {}\n", Dialect::kAccelerate},
       {"{\"version\": 2}", Dialect::kTransformers, "f.json"},
       {"{\"fsdp_transformer_layer_cls_to_wrap\": [\"Qwen2DecoderLayer\"]}", Dialect::kTransformers, "f.json"},
+      {"{\"fsdp_version\": 2, \"limit_all_gathers\": \"true\", \"xla\": false}", Dialect::kTransformers, "f.json"},
       {"{\"zero_optimization\": {\"stage\": 0}}", Dialect::kDeepSpeed, "f.json"},
       {"{\"train_batch_size\": 8}", Dialect::kDeepSpeed, "f.json"},
   };
@@ -61,6 +62,11 @@ TEST(Recognise, FormatsThatAreNotReadAreNamed) {
       message_of<ConfigError>([] { translate_text("[training]\nsteps = 1\n", "llama3_8b.toml", {}, {}); }),
       HasSubstr("llama3_8b.toml: TOML, which torchtitan had until 2025, is not read; give its keys as overrides, "
                 "such as --training.steps 1000"));
+}
+
+TEST(Recognise, AMisspelledKeyOfTransformersIsCorrected) {
+  EXPECT_THAT(refusal("{\"fsdp_version\": 2, \"fsdp_offload_param\": true}", {.file = "f.json"}),
+              HasSubstr("did you mean offload_params?"));
 }
 
 TEST(Recognise, AFileOfNoDialectListsThem) {
