@@ -17,9 +17,12 @@ LOOM_INLINE V fused(V a, V b, V c) {
   return std::bit_cast<V>(
       _mm512_maskz_fmadd_ps(simd::kAll, std::bit_cast<__m512>(a), std::bit_cast<__m512>(b), std::bit_cast<__m512>(c)));
 #elif defined(__FMA__)
-  using Halves = std::array<__m256, 2>;
+  struct Halves {
+    __m256 lower, upper;
+  };
   const auto x = std::bit_cast<Halves>(a), y = std::bit_cast<Halves>(b), z = std::bit_cast<Halves>(c);
-  return std::bit_cast<V>(Halves{_mm256_fmadd_ps(x[0], y[0], z[0]), _mm256_fmadd_ps(x[1], y[1], z[1])});
+  return std::bit_cast<V>(
+      Halves{_mm256_fmadd_ps(x.lower, y.lower, z.lower), _mm256_fmadd_ps(x.upper, y.upper, z.upper)});
 #else
   for (int lane = 0; lane < 16; ++lane) c[lane] = std::fma(a[lane], b[lane], c[lane]);
   return c;
