@@ -150,7 +150,8 @@ TEST(TrainingCost, IsOnThePlanAndOnEveryRowOfASweep) {
 }
 
 TEST(TrainingCost, ImpossibleFiguresAreRefused) {
-  EXPECT_THAT(planned({"--tokens", "0"}).error, HasSubstr("--tokens is 0; use a number of tokens from 1 to 1e18, such as 1e12, 300B or 15T"));
+  EXPECT_THAT(planned({"--tokens", "0"}).error,
+              HasSubstr("--tokens is 0; use a number of tokens from 1 to 1e18, such as 1e12, 300B or 15T"));
   EXPECT_THAT(planned({"--tokens", "3X"}).error, HasSubstr("--tokens is 3X; use a number"));
   EXPECT_THAT(planned({"--tokens", "1e19"}).error, HasSubstr("--tokens is 1e19; use a number"));
   EXPECT_THAT(planned({"--tokens", "1", "--price-per-device-hour", "0"}).error,
