@@ -252,7 +252,7 @@ TEST_F(LaunchFlags, ThatDescribeAnotherModelThanTheConfigurationAreRefusedWithBo
       folder.run({"plan", "--model-config", "model.yaml", "--padded-vocab-size", "300",
                   "--make-vocab-size-divisible-by", "100", "--max-position-embeddings", "7", "--seq-length", "16"});
   EXPECT_EQ(explained.exit_code, 0) << explained.err;
-  EXPECT_THAT(explained.out, HasSubstr("trained without the 44 padding rows"));
+  EXPECT_THAT(explained.out, HasSubstr("trained without the 44 padding\n    rows"));
   const Outcome plan = folder.run({"plan", "--model-config", "model.yaml", "--num-layers", "40"});
   EXPECT_EQ(plan.exit_code, 2);
   EXPECT_THAT(plan.err, HasSubstr("--num-layers is 40 on the command line, and num_hidden_layers is 2"));
