@@ -19,7 +19,6 @@
 #include "engine/core/error.h"
 #include "engine/core/log.h"
 #include "engine/core/shown_text.h"
-#include "engine/core/wrapped.h"
 #include "engine/dialects/hub_models.h"
 #include "engine/job/agreement.h"
 #include "engine/launch/local_processes.h"
@@ -130,7 +129,7 @@ void pretrain(const job::Job& given, const train::PretrainCallbacks& callbacks, 
   std::ostream silent(nullptr);
   const bool first = start.rank().value_or(0) == 0;
   std::ostream& first_out = first ? out : silent;
-  for (const std::string& line : given.written.told) first_out << wrapped(line + "\n", 4);
+  for (const std::string& line : given.written.told) first_out << line << "\n";
   for (const std::string& line : check_model_flags(given.model)) first_out << line << "\n";
   const job::Job job = with_smart_swap(with_split(given, callbacks, first_out), callbacks, first_out);
   const auto modes = choose_modes(job, callbacks, first_out);
