@@ -1,12 +1,9 @@
 // The frames of a video that a model sees.
 //
-// Videos   folders of pictures, one file a frame; files of video codecs are not read.
 // Units    seconds; frames count from 0.
-// Errors   ConfigError with the folder.
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <vector>
 
 namespace loom::images {
@@ -26,9 +23,5 @@ std::vector<std::int64_t> frame_indices(std::int64_t total, double duration_s, c
 
 // Frames a second of a choice of `count` frames: count / duration_s; the wished fps where the duration is 0 (unknown).
 double sample_fps(std::int64_t count, double duration_s, const FrameOptions& options);
-
-// The files of a folder, each a frame, in natural order: frame_2 before frame_10. Hidden files are no frames.
-// ConfigError unless it is a folder of regular files, with at least one.
-std::vector<std::filesystem::path> frame_files(const std::filesystem::path& folder);
 
 }  // namespace loom::images

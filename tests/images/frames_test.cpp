@@ -1,5 +1,5 @@
-// Promise: the frames of a video are those that MindSpeed-MM samples, and files of frames come in natural order.
-// World:   counts by hand, folders of empty files.
+// Promise: the frames of a video are those that MindSpeed-MM samples.
+// World:   counts by hand.
 #include "engine/images/frames.h"
 
 #include <gmock/gmock.h>
@@ -12,9 +12,7 @@
 namespace loom::images {
 namespace {
 
-using test::fresh_folder;
 using test::message_of;
-using test::write_file;
 using ::testing::ElementsAre;
 
 TEST(FrameIndices, AreEvenlySpacedAndRoundedDown) {
@@ -48,38 +46,6 @@ TEST(SampleFps, IsThatOfTheChoice) {
   EXPECT_EQ(sample_fps(8, 4, {}), 2);
   EXPECT_EQ(sample_fps(4, 16, {}), 0.25);
   EXPECT_EQ(sample_fps(4, 0, {.fps = 3}), 3);
-}
-
-std::vector<std::string> names(const std::vector<std::filesystem::path>& files) {
-  std::vector<std::string> all;
-  for (const auto& file : files) all.push_back(file.filename().string());
-  return all;
-}
-
-TEST(FrameFiles, ComeInNaturalOrder) {
-  const auto folder = fresh_folder();
-  for (const char* name : {"f10.png", "f2.png", "f1.jpg", "f02.png", "f1.png", "g1", "f.png", ".DS_Store",
-                           "f100000000000000000000000.png", "f99999999999999999999999.png"}) {
-    write_file(folder / name, "");
-  }
-  EXPECT_THAT(names(frame_files(folder)),
-              ElementsAre("f.png", "f1.jpg", "f1.png", "f02.png", "f2.png", "f10.png", "f99999999999999999999999.png",
-                          "f100000000000000000000000.png", "g1"));
-}
-
-TEST(FrameFiles, RefuseWhatIsNoFolderOfFrames) {
-  const auto folder = fresh_folder();
-  const std::string name = folder.string();
-  EXPECT_EQ(message_of<ConfigError>([&] { frame_files(folder); }),
-            name + ": no frames; give a folder with one picture a frame");
-  EXPECT_EQ(message_of<ConfigError>([&] { frame_files(folder / "a"); }),
-            name + "/a: no such folder; give the folder of a video's frames");
-  write_file(folder / "a.mp4", "");
-  EXPECT_EQ(message_of<ConfigError>([&] { frame_files(folder / "a.mp4"); }),
-            name + "/a.mp4: not a folder; a video is a folder of pictures here, extract its frames");
-  std::filesystem::create_directories(folder / "more");
-  EXPECT_EQ(message_of<ConfigError>([&] { frame_files(folder); }),
-            name + "/more: not a regular file; a folder of frames holds pictures alone");
 }
 
 }  // namespace
