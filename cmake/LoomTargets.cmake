@@ -114,8 +114,8 @@ function(loom_add_operator_library name)
   loom_note_edges(${name} "${ARG_SOURCES}" "" "shardloom::custom_op")  # its header
 endfunction()
 
-# Tests compile in half the time without optimisation. What they test is optimised as the preset says, and the linker finds
-# optimised bodies of common templates first (tests/support/optimised_templates.cpp).
+# Without optimisation, tests compile in three quarters of the time or less. What they test is optimised as the preset
+# says, and the linker finds optimised bodies of common templates first (tests/support/optimised_templates.cpp).
 function(loom_compile_as_test target)
   target_compile_options(${target} PRIVATE -O0)
   get_target_property(type ${target} TYPE)

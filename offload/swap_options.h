@@ -26,8 +26,8 @@ struct SwapOptions {
   std::int64_t swap_recompute_mlps = 0;
 
   bool smart_swap = false;  // --smart-swap: tensors are chosen until a step fits
-  std::optional<std::int64_t> smart_swap_device_size =
-      {};                                             // MiB, the limit of a step; none: the device profile's memory
+  // MiB, the limit of a step; none: the device profile's memory.
+  std::optional<std::int64_t> smart_swap_device_size = {};
   std::vector<ChosenTensors> smart_swap_chosen = {};  // filled in before the ranks start (engine/plan/smart_swap.h)
   std::shared_ptr<SwapWatch> smart_swap_watch = {};   // for the planned step that the choice is made from; else null
 

@@ -59,6 +59,10 @@ TEST(Recognise, FormatsThatAreNotReadAreNamed) {
   EXPECT_THAT(error("zero3_size: 8\ntransformer_layers: []\n"),
               HasSubstr("f.yaml:1:1: 'zero3_size' is a key of MindSpeed's LayerZeRO (FSDP1), which is not built"));
   EXPECT_THAT(
+      error("stage: sft\nfinetuning_type: lora\nbf16: true\n"),
+      HasSubstr("f.yaml:2:1: 'finetuning_type' is a key of LLaMA-Factory, whose files are not read; give the file "
+                "of accelerate or DeepSpeed that it starts with"));
+  EXPECT_THAT(
       message_of<ConfigError>([] { translate_text("[training]\nsteps = 1\n", "llama3_8b.toml", {}, {}); }),
       HasSubstr("llama3_8b.toml: TOML, which torchtitan had until 2025, is not read; give its keys as overrides, "
                 "such as --training.steps 1000"));
