@@ -53,8 +53,7 @@ set(LOOM_WITHOUT_ARITHMETIC activation_swap arguments calibrate chat_template ch
   pretrain program recompute sharding sharding_config talk train train_schedule train_step train_support)
 
 # The only targets that the sanitizers optimise: their loops are most of the tests' time. The others compile in half the time at -O0.
-set(LOOM_WITH_LOOPS calibrate chat_template comm core device dist formats images kernels_fused kernels_gemm nn parquet plan records regex tensor
-  tokenizer virtual_time)
+set(LOOM_WITH_LOOPS core images kernels_fused kernels_gemm parquet records regex tokenizer)
 
 # Nothing that fuzz targets watch: compiled without their counters, which double the time of unrolled loops.
 set(LOOM_WITHOUT_PARSERS activation_swap checkpoint comm convert device dist kernels_fused kernels_gemm nn offload plan pretrain program

@@ -244,7 +244,8 @@ class Matrix : public ::testing::TestWithParam<Family> {
 
   Ended plan(const Chosen& chosen) {
     return job(chosen, [&](const Words& words) {
-      const auto arguments = parsed<PlanArguments>(Words{"plan", "--world-size", "2", "--json", "-"}, words);
+      const auto arguments =
+          parsed<PlanArguments>(Words{"plan", "--world-size", "2", "--device", "h100", "--json", "-"}, words);
       std::ostringstream out;
       EXPECT_EQ(run_plan(arguments, callbacks(arguments.train, chosen), out), 0) << out.str();
       return Ended{.host_bytes = nlohmann::json::parse(out.str()).at("memory").at("host_bytes")};

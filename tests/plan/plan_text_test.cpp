@@ -92,10 +92,11 @@ TEST(PlanText, SaysFirstWhatAUserAsksFor) {
 TEST(PlanText, OfTheQuickStartAndItsTroublesHasItsColumns) {
   const Words quickstart = sharded("quickstart", "8", "quickstart") + Words{"--seq-length", "64"};
   EXPECT_THAT(planned(quickstart).text, AllOf(HasSubstr(" of 5.939 M parameters "), Not(HasSubstr("memory, GiB"))));
-  EXPECT_THAT(planned(quickstart + Words{"--sweep", "--device-memory", "400"}).text,
+  const Words sweep = quickstart + Words{"--micro-batch-size", "1", "--sweep"};
+  EXPECT_THAT(planned(sweep + Words{"--device-memory", "400"}).text,
               ContainsRegex(" step m?s +[GM]iB flushes MFU %  change\n"));
   EXPECT_EQ(planned(quickstart + Words{"--device-memory", "80"}).status, cli::kExitDoesNotFit);
-  EXPECT_THAT(planned(quickstart + Words{"--sweep", "--device-memory", "65"}).text,
+  EXPECT_THAT(planned(sweep + Words{"--device-memory", "65"}).text,
               AllOf(StartsWith("0 of 16 meshes fit, "), ::testing::EndsWith("\n0 configurations fit\n")));
   planned(quickstart + Words{"--memory-fragmentation"});
   planned(quickstart + Words{"--lora-target-modules", "all-linear"});
