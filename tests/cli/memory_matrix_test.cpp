@@ -244,6 +244,7 @@ class Matrix : public ::testing::TestWithParam<Family> {
 
   Ended plan(const Chosen& chosen) {
     return job(chosen, [&](const Words& words) {
+      // The default device has a long profile: reading it is a sixth of a plan.
       const auto arguments =
           parsed<PlanArguments>(Words{"plan", "--world-size", "2", "--device", "h100", "--json", "-"}, words);
       std::ostringstream out;
