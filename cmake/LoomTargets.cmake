@@ -116,15 +116,13 @@ endfunction()
 # Without optimisation, tests compile in three quarters of the time or less. What they test is optimised as the preset
 # says, and the linker finds optimised bodies of common templates first (tests/support/optimised_templates.cpp).
 function(loom_compile_as_test target)
-  target_compile_options(${target} PRIVATE -O0)
+  target_compile_options(${target} PRIVATE -O0 ${LOOM_TEST_OPTIONS})
   get_target_property(type ${target} TYPE)
   if(NOT type STREQUAL EXECUTABLE)
     return()
   endif()
-  if(NOT TARGET loom_optimised_templates)
-    add_library(loom_optimised_templates OBJECT "${PROJECT_SOURCE_DIR}/tests/support/optimised_templates.cpp")
-    target_compile_options(loom_optimised_templates PRIVATE -O2)
-    target_link_libraries(loom_optimised_templates PRIVATE nlohmann_json::nlohmann_json loom_library_flags)
+  if(LOOM_TEST_HEADER)
+    target_precompile_headers(${target} REUSE_FROM ${LOOM_TEST_HEADER})
   endif()
   add_dependencies(${target} loom_optimised_templates)
   target_link_options(${target} PRIVATE $<TARGET_OBJECTS:loom_optimised_templates>)  # stands before the program's own objects
