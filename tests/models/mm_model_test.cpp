@@ -109,11 +109,11 @@ TEST(MmModel, MakesATinyModelOfEachFamily) {
   EXPECT_EQ(two["tie_word_embeddings"], false);
   const Json two_and_a_half = config_of(qwen25());
   EXPECT_EQ(two_and_a_half["vision_config"]["intermediate_size"], 48);
-  EXPECT_EQ(two_and_a_half["vision_config"]["fullatt_block_indexes"], Json({1}));
+  EXPECT_EQ(two_and_a_half["vision_config"]["fullatt_block_indexes"], Json::array({1}));
   EXPECT_EQ(two_and_a_half["vision_config"]["tokens_per_second"], 2);
   const Json three = config_of(qwen3());
   EXPECT_EQ(three["vision_config"]["num_position_embeddings"], 16);
-  EXPECT_EQ(three["vision_config"]["deepstack_visual_indexes"], Json({0}));
+  EXPECT_EQ(three["vision_config"]["deepstack_visual_indexes"], Json::array({0}));
   EXPECT_EQ(three["text_config"]["rope_scaling"]["mrope_interleaved"], true);
   const Json intern = config_of(internvl());
   EXPECT_EQ(intern["text_config"]["model_type"], "qwen2");
