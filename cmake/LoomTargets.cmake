@@ -13,6 +13,8 @@ endif()
 
 add_library(loom_library_flags INTERFACE)
 target_compile_options(loom_library_flags INTERFACE -Wall -Wextra -Wpedantic -Wno-psabi)
+# std::stable_sort of libstdc++ 12 calls what C++20 has deprecated.
+target_compile_options(loom_library_flags INTERFACE $<$<CXX_COMPILER_ID:Clang>:-Wno-deprecated-declarations>)
 # Options of all folders; a target's own come after them.
 # GCC collects garbage later: a tenth off the compile time, for at most 1 GiB more memory a compiler.
 add_compile_options("$<$<COMPILE_LANG_AND_ID:CXX,GNU>:--param=ggc-min-expand=1000;--param=ggc-min-heapsize=1048576>")
@@ -129,7 +131,8 @@ function(loom_compile_as_test target)
     target_precompile_headers(${target} REUSE_FROM ${LOOM_TEST_HEADER})
   endif()
   add_dependencies(${target} loom_optimised_templates)
-  target_link_options(${target} PRIVATE $<TARGET_OBJECTS:loom_optimised_templates>)  # stands before the program's own objects
+  target_link_options(${target} PRIVATE ${LOOM_TEST_LINK_OPTIONS}
+    $<TARGET_OBJECTS:loom_optimised_templates>)  # which stands before the program's own objects
   set_property(TARGET ${target} APPEND PROPERTY LINK_DEPENDS $<TARGET_OBJECTS:loom_optimised_templates>)
 endfunction()
 

@@ -12,7 +12,7 @@ if(LOOM_TEST_COMPILER)
   set(LOOM_PRODUCT_COMPILE_OBJECT "${CMAKE_CXX_COMPILE_OBJECT}")  # tests/kernels takes it back
   set(CMAKE_CXX_COMPILE_OBJECT "\"${LOOM_TEST_COMPILER}\" <DEFINES> <INCLUDES> <FLAGS> -o <OBJECT> -c <SOURCE>")
   set_directory_properties(PROPERTIES COMPILE_OPTIONS "")  # GCC's
-  # Sums are rounded as GCC does without optimisation; libstdc++ 12 uses what C++20 has deprecated.
+  # Sums are rounded as GCC does without optimisation.
   set(LOOM_TEST_OPTIONS -Wno-unknown-warning-option -Wno-deprecated-declarations -ffp-contract=off)
 endif()
 
@@ -22,6 +22,6 @@ target_link_libraries(loom_optimised_templates PRIVATE nlohmann_json::nlohmann_j
 
 if(LOOM_TEST_COMPILER OR CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
   set(LOOM_TEST_HEADER loom_test_header)
-  loom_add_precompiled_header(loom_test_header PROGRAM HEADER tests/support/test_header.h OPTIONS -O0 ${LOOM_TEST_OPTIONS}
+  loom_add_precompiled_header(loom_test_header PROGRAM OPTIONS -O0 ${LOOM_TEST_OPTIONS} HEADERS <gmock/gmock.h> <gtest/gtest.h>
     LINK GTest::gmock GTest::gtest)
 endif()

@@ -8,7 +8,7 @@ run=(build-essential cmake ninja-build ccache
      libfmt-dev libspdlog-dev libyaml-cpp-dev libcli11-dev nlohmann-json3-dev libbiosoup-dev libjs-chart.js
      libeigen3-dev libtbb-dev libnuma-dev libisal-dev libssl-dev libonig-dev libutf8proc-dev libsnappy-dev libzstd-dev zlib1g-dev liblz4-dev libspng-dev libjpeg62-turbo-dev libopenmpi-dev openmpi-bin
      dpkg-dev file)
-test=(libgtest-dev libgmock-dev libbenchmark-dev chromium clang-format-14 clang-19 libclang-rt-19-dev cpio iproute2 pkgconf libdnnl-dev qemu-system-x86 zsh fish)
+test=(libgtest-dev libgmock-dev libbenchmark-dev chromium clang-format-14 clang-19 libclang-rt-19-dev lld-19 cpio iproute2 pkgconf libdnnl-dev qemu-system-x86 zsh fish)
 
 case "${1:-}" in
   run) wanted=("${run[@]}") ;;
