@@ -15,7 +15,8 @@ using Json = nlohmann::json;
 
 // What differs; empty when nothing does.
 std::string difference(const explain::ErrorReport& report, const Json& wanted) {
-  if (explain::kind_of(report) != wanted.at("kind").get<std::string>()) return fmt::format("it is {}", explain::kind_of(report));
+  if (explain::kind_of(report) != wanted.at("kind").get<std::string>())
+    return fmt::format("it is {}", explain::kind_of(report));
   const auto fields = explain::to_json(report).at("fields");
   for (const auto& [key, value] : wanted.at("fields").items()) {
     if (!fields.contains(key)) return fmt::format("{} is missing", key);
