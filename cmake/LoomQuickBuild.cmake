@@ -1,6 +1,6 @@
 # What makes the builds of tests quick: a fast linker, and precompiled headers for code that clang compiles without
-# optimisation, where reading headers is most of the time: the products of the sanitizers' builds and fuzz targets here, other
-# tests in LoomTestCompiler.cmake. (GCC gains 5 to 8 % with a precompiled header, and gets none.)
+# optimisation, where reading headers is most of the time: the products of the sanitizers' builds here, tests in
+# LoomTestCompiler.cmake, fuzz targets in tests/fuzz. (GCC gains 5 to 8 % with a precompiled header, and gets none.)
 
 # Programs of tests are linked by LLVM's linker if there is one: in a fifth of the time of binutils'.
 find_program(LOOM_LLD ld.lld HINTS /usr/lib/llvm-19/bin DOC "LLVM's linker, for programs of tests; empty: the compiler's linker")
@@ -35,6 +35,5 @@ if(LOOM_SANITIZE AND CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
   loom_add_precompiled_header(loom_header OPTIONS -O0)
   if(LOOM_FUZZ)
     loom_add_precompiled_header(loom_header_watched OPTIONS -O0 -fsanitize=fuzzer-no-link)
-    loom_add_precompiled_header(loom_fuzz_header PROGRAM OPTIONS -O0)
   endif()
 endif()

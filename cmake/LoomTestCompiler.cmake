@@ -4,6 +4,8 @@
 # product, clang compiles the tests if the machine has it (LOOM_TEST_COMPILER; empty: the product's compiler does).
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND NOT LOOM_SANITIZE)
   find_program(LOOM_TEST_COMPILER clang++-19 DOC "clang that compiles the tests; empty: the compiler of the product does")
+else()
+  set(LOOM_TEST_COMPILER "")  # also where this folder was configured without sanitizers before
 endif()
 set(LOOM_TEST_HEADER)  # the target whose precompiled header test programs share, where clang compiles them
 set(LOOM_TEST_OPTIONS)
