@@ -43,6 +43,7 @@ message(STATUS "Matrix products: ${LOOM_GEMM}; parallel loops: ${LOOM_PARALLEL};
 
 if(LOOM_MPI)
   find_package(MPI REQUIRED COMPONENTS C)
+  target_compile_definitions(MPI::MPI_C INTERFACE OMPI_SKIP_MPICXX MPICH_SKIP_MPICXX)  # its C interface only
 endif()
 if(LOOM_BUILD_TESTS)
   find_package(GTest REQUIRED)

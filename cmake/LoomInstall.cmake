@@ -69,7 +69,8 @@ install(FILES
 # pkg-config: one line of libraries, found from where the file lies.
 set(pc_dir "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
 file(RELATIVE_PATH LOOM_PC_TO_PREFIX "/prefix/${pc_dir}" "/prefix")
-list(TRANSFORM libraries PREPEND "-l" OUTPUT_VARIABLE LOOM_PC_LIBS)
+get_property(archives GLOBAL PROPERTY LOOM_ARCHIVES)
+list(TRANSFORM archives PREPEND "-l" OUTPUT_VARIABLE LOOM_PC_LIBS)
 list(JOIN LOOM_PC_LIBS " " LOOM_PC_LIBS)
 set(LOOM_PC_REQUIRES "fmt spdlog yaml-cpp nlohmann_json eigen3 numa libisal libcrypto")
 if(LOOM_TEXT)

@@ -1,4 +1,5 @@
-# loom_add_library, loom_add_program, loom_add_test, loom_add_bench: every target of the project is made by one of these.
+# loom_add_program, loom_add_test, loom_add_bench: every target of the project is made by one of these, or by loom_add_library
+# (LoomRooms.cmake).
 
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
@@ -46,55 +47,6 @@ function(loom_note_edges name sources public private)
     list(JOIN ${list} " " ${list})
   endforeach()
   file(APPEND "${LOOM_EDGES_FILE}" "${name} | ${folder} | ${sources} | ${public} | ${private}\n")
-endfunction()
-
-# Targets without loops over numbers or bytes: -O1 instead of -O3 takes a third off their compile time.
-set(LOOM_WITHOUT_ARITHMETIC activation_swap arguments calibrate chat_template checkpoint checkpoint_store config convert custom_op dialects
-  dialects_hub explain formats inspect job launch launcher log models multimodal objective observe offload pipeline_split plan preprocess_run
-  pretrain program recompute sharding sharding_config talk train train_schedule train_step train_support)
-
-# The only targets that the sanitizers optimise: their loops are most of the tests' time. The others compile in half the time at -O0.
-set(LOOM_WITH_LOOPS core images kernels_fused kernels_gemm parquet records regex tokenizer)
-
-# Nothing that fuzz targets watch: compiled without their counters, which double the time of unrolled loops.
-set(LOOM_WITHOUT_PARSERS activation_swap checkpoint comm convert device dist kernels_fused kernels_gemm nn offload plan pretrain program
-  recompute sharding talk tensor train train_step train_support)
-
-# loom_add_library(name SOURCES ... [PER_PROCESSOR ...] [PUBLIC ...] [PRIVATE ...]): static library loom_<name>, alias
-# shardloom::<name>. PER_PROCESSOR are further sources, which LOOM_NATIVE=OFF compiles once a processor level
-# (LoomProcessors.cmake). PUBLIC and PRIVATE are link edges; a floor's folder is where it is declared.
-function(loom_add_library name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;PER_PROCESSOR;PUBLIC;PRIVATE" ${ARGN})
-  if(LOOM_PROCESSOR_LEVELS AND ARG_PER_PROCESSOR)
-    add_library(loom_${name} STATIC ${ARG_SOURCES})
-    loom_add_processor_levels(loom_${name} SOURCES ${ARG_PER_PROCESSOR} LINK ${ARG_PUBLIC} ${ARG_PRIVATE})
-  else()
-    add_library(loom_${name} STATIC ${ARG_SOURCES} ${ARG_PER_PROCESSOR})
-  endif()
-  add_library(shardloom::${name} ALIAS loom_${name})
-  set_target_properties(loom_${name} PROPERTIES EXPORT_NAME ${name})
-  target_compile_features(loom_${name} PUBLIC cxx_std_20)
-  target_include_directories(loom_${name} PUBLIC
-    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:include>)
-  target_link_libraries(loom_${name} PUBLIC ${ARG_PUBLIC} PRIVATE ${ARG_PRIVATE} $<BUILD_INTERFACE:loom_library_flags>)
-  set_property(GLOBAL APPEND PROPERTY LOOM_LIBRARIES loom_${name})
-  set(header loom_header)
-  if(LOOM_FUZZ AND NOT name IN_LIST LOOM_WITHOUT_PARSERS)
-    target_compile_options(loom_${name} PRIVATE -fsanitize=fuzzer-no-link)
-    set(header loom_header_watched)
-  endif()
-  if(LOOM_SANITIZE AND NOT name IN_LIST LOOM_WITH_LOOPS)
-    target_compile_options(loom_${name} PRIVATE -O0)
-    if(TARGET ${header})
-      target_precompile_headers(loom_${name} REUSE_FROM ${header})
-    endif()
-  elseif(name IN_LIST LOOM_WITHOUT_ARITHMETIC)
-    target_compile_options(loom_${name} PRIVATE $<$<CONFIG:Release>:-O1>)
-  endif()
-  if(NOT name MATCHES "^kernels")  # whose bits may depend on what is inlined
-    loom_group_sources(loom_${name})
-  endif()
-  loom_note_edges(${name} "${ARG_SOURCES};${ARG_PER_PROCESSOR}" "${ARG_PUBLIC}" "${ARG_PRIVATE}")
 endfunction()
 
 # loom_add_program(name SOURCES ... LINK ... [INSTALL]): an executable; with INSTALL it goes to bin/.

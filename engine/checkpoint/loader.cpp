@@ -17,9 +17,9 @@ constexpr std::string_view kWithoutState = "optimizer.without_state";
 constexpr std::size_t kShownNames = 8;
 
 // Names that do not fit, of one load.
-class Misfits {
+class Unfit {
  public:
-  Misfits(const io::DcpFolder& checkpoint, Strictness strictness) : checkpoint_(checkpoint), strictness_(strictness) {}
+  Unfit(const io::DcpFolder& checkpoint, Strictness strictness) : checkpoint_(checkpoint), strictness_(strictness) {}
 
   void missing(const std::string& name, const Shape& shape) {
     missing_.push_back(fmt::format("{} {}", escaped(name), to_string(shape)));
@@ -139,7 +139,7 @@ void read_tensor(const io::DcpFolder& checkpoint, const io::DcpItem& item, const
 void load_module(const io::DcpFolder& checkpoint, const nn::StateDict& module, Strictness strictness,
                  const std::string& key, const Elsewhere& elsewhere) {
   const std::string prefix = prefix_of(checkpoint, module, key);
-  Misfits misfits(checkpoint, strictness);
+  Unfit misfits(checkpoint, strictness);
   std::unordered_set<std::string> known;
   for (const std::string& path : elsewhere) known.insert(prefix + path);
   std::vector<Match> matches;
@@ -168,7 +168,7 @@ void load_module(const io::DcpFolder& checkpoint, const nn::StateDict& module, S
 
 nn::OptimizerState read_optimizer(const io::DcpFolder& checkpoint, const nn::Optimizer& optimizer,
                                   Strictness strictness, const Elsewhere& elsewhere) {
-  Misfits misfits(checkpoint, strictness);
+  Unfit misfits(checkpoint, strictness);
   std::unordered_map<std::string_view, std::vector<const io::DcpItem*>> stored;  // by parameter
   for (const io::DcpItem& item : checkpoint.metadata().items) {
     if (!item.is_tensor || !item.name.starts_with(kOptimizerState)) continue;

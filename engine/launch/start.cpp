@@ -11,6 +11,7 @@
 #include "engine/comm/tcp/greeting.h"
 #include "engine/core/error.h"
 #include "engine/core/parse_number.h"
+#include "engine/core/version.h"
 #include "engine/launch/run_ranks.h"
 
 namespace loom::launch {
@@ -138,7 +139,7 @@ void settle_tcp(Start& start, const Source& source, const MeetingPoint& point) {
       .interfaces = text_of({"GLOO_SOCKET_IFNAME"}),
       .secret = comm::tcp::secret_of_environment(),
       .reads_memory = text_of({"SHARDLOOM_P2P_DISABLE"}) != "1",
-      .version = LOOM_VERSION};
+      .version = shardloom_version()};
 }
 
 // What the processes of one run, at one attempt, have in common.

@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include "engine/core/error.h"
+#include "engine/core/version.h"
 #include "engine/io/atomic_file.h"
 #include "engine/observe/report_template.h"
 
@@ -69,7 +70,7 @@ void check_report_path(const std::filesystem::path& path) {
 void write_report(const std::filesystem::path& path, const nlohmann::ordered_json& data) {
   make_folders(path);
   nlohmann::ordered_json dated = data;
-  dated["written"] = {{"version", LOOM_VERSION}, {"date", today()}};
+  dated["written"] = {{"version", shardloom_version()}, {"date", today()}};
   io::write_text(path, report_page(dated));
 }
 

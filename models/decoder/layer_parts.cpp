@@ -85,13 +85,13 @@ std::vector<M*> activation_owners(M& mlp) {
 
 // A choice's layer, and the list it is in.
 template <class M>
-struct Place {
+struct Slot {
   M* list = nullptr;
   M* layer = nullptr;
   std::size_t index = 0;
   std::shared_ptr<LayerList> names = nullptr;  // null: not of a decoder
 
-  Place(M& model, const std::string& path) {
+  Slot(M& model, const std::string& path) {
     const std::size_t dot = path.rfind('.');
     if (dot == std::string::npos) return;
     list = model.find(path.substr(0, dot));
@@ -113,7 +113,7 @@ Args args_of(const std::vector<Tensor>& tensors) { return {nn::ValueList(tensors
 }  // namespace
 
 void apply_layer_recompute(nn::Module& model, const RecomputedModule& choice) {
-  const Place<nn::Module> at(model, choice.path);
+  const Slot<nn::Module> at(model, choice.path);
   if (at.names == nullptr) {
     config_error(
         "recompute of '{}': only the decoder layers of this program support this kind; recompute the whole "
@@ -136,7 +136,7 @@ void apply_layer_recompute(nn::Module& model, const RecomputedModule& choice) {
 }
 
 bool has_layer_recompute(const nn::Module& model, const RecomputedModule& choice) {
-  const Place<const nn::Module> at(model, choice.path);
+  const Slot<const nn::Module> at(model, choice.path);
   if (at.names == nullptr) return false;
   switch (choice.part) {
     case RecomputedPart::kWhole: {
@@ -158,7 +158,7 @@ bool is_recomputed_whole(const nn::Module& model, const std::string& path) {
     const nn::Module* module = model.find(path.substr(0, end));
     if (module != nullptr && recompute::is_checkpointed(*module)) return true;
   }
-  const Place<const nn::Module> at(model, path);
+  const Slot<const nn::Module> at(model, path);
   const auto groups = at.names == nullptr ? nullptr : at.list->attachment<LayerGroups>();
   if (groups == nullptr) return false;
   return std::ranges::any_of(groups->by_first, [&](const auto& group) {

@@ -325,9 +325,9 @@ std::vector<std::int64_t> inverse(const std::vector<std::int64_t>& order) {
   return inverted;
 }
 
-class Tower final : public NamedModule {
+class Vision final : public NamedModule {
  public:
-  explicit Tower(const Config& c)
+  explicit Vision(const Config& c)
       : NamedModule(std::string(names_of(c.version).tower)),
         config_(c),
         patch_embed_(register_module("patch_embed", std::make_shared<PatchEmbed>(c))),
@@ -423,6 +423,8 @@ class Tower final : public NamedModule {
 
 }  // namespace
 
-std::shared_ptr<nn::Module> make_qwen_vision(const QwenVisionConfig& config) { return std::make_shared<Tower>(config); }
+std::shared_ptr<nn::Module> make_qwen_vision(const QwenVisionConfig& config) {
+  return std::make_shared<Vision>(config);
+}
 
 }  // namespace loom::models

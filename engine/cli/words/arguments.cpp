@@ -20,6 +20,7 @@
 #include "engine/core/error.h"
 #include "engine/core/parse_number.h"
 #include "engine/core/shown_text.h"
+#include "engine/core/version.h"
 #include "engine/job/foreign.h"
 
 namespace loom::cli {
@@ -222,7 +223,7 @@ class Parser {
     config_.set_footer(kConfigExample);
     lint_.set_footer(kLintExample);
     adapt_.set_footer(kAdaptExample);
-    app_.set_version(fmt::format("shardloom {}", LOOM_VERSION), "Print the version and end");
+    app_.set_version(fmt::format("shardloom {}", shardloom_version()), "Print the version and end");
     Flags compare(compare_, &refused_values_);
     add_compare(compare, compare_values_);
     add_explain(explain_, explain_values_);
@@ -434,7 +435,8 @@ class ProgramParser {
         training_(app_, program_, [&](Flags& flags) {
           if (plan) add_plan(flags, plan_values_, world_size_);
         }) {
-    app_.set_version(fmt::format("{} on Shardloom {}", name, LOOM_VERSION), "Print the version of Shardloom and end");
+    app_.set_version(fmt::format("{} on Shardloom {}", name, shardloom_version()),
+                     "Print the version of Shardloom and end");
     training_.example("--nproc-per-node 2 --use-torch-fsdp2 --fsdp2-config-path fsdp2_config.yaml --train-iters 20");
   }
 

@@ -12,6 +12,7 @@
 #include "engine/cli/words/torchrun_flags.h"
 #include "engine/core/error.h"
 #include "engine/core/shown_text.h"
+#include "engine/core/version.h"
 #include "engine/launcher/program.h"
 
 namespace loom::cli {
@@ -161,7 +162,7 @@ ParsedCommand LauncherWords::settled(const std::vector<std::string>& words) {
     refuse_extras(command, values_->refused);
     LauncherArguments arguments;
     arguments.options = by_torchrun ? options_of(values_->torchrun) : options_of(values_->msrun);
-    arguments.options.version = LOOM_VERSION;
+    arguments.options.version = shardloom_version();
     arguments.background = !by_torchrun && !values_->msrun.join;
     if (by_torchrun) program.entry = entry_of(values_->torchrun);
     arguments.options.program = launcher::find_program(program);

@@ -20,7 +20,7 @@ struct Column {
   std::string name;
   Type type = Type::kEmpty;
 };
-using Columns = std::vector<Column>;
+using CsvColumns = std::vector<Column>;
 
 std::size_t digits(std::string_view text) { return std::min(text.find_first_not_of("0123456789"), text.size()); }
 
@@ -59,8 +59,8 @@ Type type_of(std::string_view text) {
   return real && std::isfinite(*real) ? Type::kReal : Type::kText;
 }
 
-Columns columns_of(const CsvRow& header, const std::string& file) {
-  Columns columns;
+CsvColumns columns_of(const CsvRow& header, const std::string& file) {
+  CsvColumns columns;
   std::set<std::string> names;
   for (std::size_t i = 0; i < header.fields.size(); ++i) {
     const std::string& name = header.fields[i];
@@ -72,13 +72,13 @@ Columns columns_of(const CsvRow& header, const std::string& file) {
   return columns;
 }
 
-void check_width(const CsvRow& row, const Columns& columns, const std::string& file) {
+void check_width(const CsvRow& row, const CsvColumns& columns, const std::string& file) {
   if (row.fields.size() == columns.size()) return;
   config_error("{}:{}: the row has {} fields, the first row names {} columns; quote fields that have commas", file,
                row.line, row.fields.size(), columns.size());
 }
 
-void widen(Columns& columns, const CsvRow& row) {
+void widen(CsvColumns& columns, const CsvRow& row) {
   for (std::size_t i = 0; i < columns.size(); ++i) {
     if (columns[i].type == Type::kText) continue;
     columns[i].type = std::max(columns[i].type, type_of(row.fields[i]));
@@ -86,9 +86,9 @@ void widen(Columns& columns, const CsvRow& row) {
 }
 
 // Names and types, from the whole file.
-Columns read_columns(CsvPieces& pieces) {
+CsvColumns read_columns(CsvPieces& pieces) {
   const std::string& file = *pieces.name();
-  Columns columns;
+  CsvColumns columns;
   CsvRow row;
   while (const auto piece = pieces.next()) {
     CsvRows rows(*piece, file);
@@ -118,7 +118,7 @@ nlohmann::ordered_json value_of(const std::string& text, Type type) {
 
 class CsvBatch final : public RecordBatch {
  public:
-  CsvBatch(std::shared_ptr<const std::string> file, std::shared_ptr<const Columns> columns, CsvPiece piece,
+  CsvBatch(std::shared_ptr<const std::string> file, std::shared_ptr<const CsvColumns> columns, CsvPiece piece,
            bool has_header)
       : file_(std::move(file)), columns_(std::move(columns)), piece_(std::move(piece)), has_header_(has_header) {}
 
@@ -141,7 +141,7 @@ class CsvBatch final : public RecordBatch {
 
  private:
   std::shared_ptr<const std::string> file_;
-  std::shared_ptr<const Columns> columns_;
+  std::shared_ptr<const CsvColumns> columns_;
   CsvPiece piece_;
   bool has_header_;
 };
@@ -149,7 +149,7 @@ class CsvBatch final : public RecordBatch {
 class CsvReader final : public RecordReader {
  public:
   explicit CsvReader(const std::filesystem::path& path)
-      : pieces_(path), columns_(std::make_shared<const Columns>(read_columns(pieces_))) {
+      : pieces_(path), columns_(std::make_shared<const CsvColumns>(read_columns(pieces_))) {
     pieces_.rewind();
   }
 
@@ -168,7 +168,7 @@ class CsvReader final : public RecordReader {
 
  private:
   CsvPieces pieces_;
-  std::shared_ptr<const Columns> columns_;
+  std::shared_ptr<const CsvColumns> columns_;
   bool header_given_ = false;
 };
 

@@ -22,7 +22,7 @@ constexpr std::string_view kTokens[] = {"bos_token", "eos_token", "unk_token", "
 // Names under which a message has its reasoning; templates read the first.
 constexpr std::string_view kReasoning[] = {"reasoning_content", "thinking", "reasoning"};
 
-struct Template {
+struct LoadedTemplate {
   std::string name;  // of the file, for messages
   jinja::Body body;
 };
@@ -32,7 +32,7 @@ bool is_there(const fs::path& path) {
   return fs::exists(path, ignored);
 }
 
-Template read_template(std::string_view text, const std::string& name) {
+LoadedTemplate read_template(std::string_view text, const std::string& name) {
   if (text.size() > kMostTemplateBytes) {
     config_error("{}: the template has {} bytes; at most {} are read", name, text.size(), kMostTemplateBytes);
   }
@@ -44,13 +44,13 @@ Template read_template(std::string_view text, const std::string& name) {
   }
 }
 
-Template read_template_file(const fs::path& path) {
+LoadedTemplate read_template_file(const fs::path& path) {
   const io::MappedFile file(path);
   const auto bytes = file.bytes();
   return read_template({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path.string());
 }
 
-using Templates = std::map<std::string, Template, std::less<>>;
+using Templates = std::map<std::string, LoadedTemplate, std::less<>>;
 
 Templates templates_of_files(const fs::path& folder) {
   Templates templates;
@@ -136,7 +136,7 @@ struct ChatTemplate::Parts {
   Templates templates;
   TokenTexts tokens;
 
-  const Template& chosen(bool with_tools) const {
+  const LoadedTemplate& chosen(bool with_tools) const {
     const auto tool_use = with_tools ? templates.find("tool_use") : templates.end();
     return tool_use != templates.end() ? tool_use->second : templates.find("default")->second;
   }
@@ -195,7 +195,7 @@ std::string ChatTemplate::render(const Json& messages, const ChatOptions& option
   expect_objects(messages, "messages");
   if (!options.tools.is_null()) expect_objects(options.tools, "tools");
   if (!options.documents.is_null()) expect_objects(options.documents, "documents");
-  const Template& used = parts_->chosen(!options.tools.is_null());
+  const LoadedTemplate& used = parts_->chosen(!options.tools.is_null());
   jinja::Interpreter interpreter({options.most_work, options.most_output_bytes},
                                  [&] { return options.now ? *options.now : local_now(); });
   try {

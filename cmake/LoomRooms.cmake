@@ -1,0 +1,149 @@
+# loom_add_library, loom_finish_rooms: the rooms of the product, and how each is compiled.
+
+# Targets without loops over numbers or bytes: -O1 instead of -O3 takes a third off their compile time.
+set(LOOM_WITHOUT_ARITHMETIC activation_swap arguments calibrate chat_template checkpoint checkpoint_store comm config convert custom_op device dialects
+  dialects_hub dist explain formats inspect job launch launcher log models multimodal nn objective observe offload pipeline_split plan preprocess_run
+  pretrain program recompute sharding sharding_config talk train train_schedule train_step train_support virtual_time)
+
+# The only targets that the sanitizers optimise: their loops are most of the tests' time. The others compile in half the time at -O0.
+set(LOOM_WITH_LOOPS core images kernels_fused kernels_gemm parquet records regex tokenizer)
+
+# Nothing that fuzz targets watch: compiled without their counters, which double the time of unrolled loops.
+set(LOOM_WITHOUT_PARSERS activation_swap checkpoint comm convert device dist kernels_fused kernels_gemm nn offload plan pretrain program
+  recompute sharding talk tensor train train_step train_support)
+
+# Rooms, or some of their sources, that an option may leave out: in groups of their own, so that the others are compiled
+# alike whatever the options are, and ccache has them.
+set(LOOM_OPTIONAL arguments chat_template convert images inspect multimodal parquet preprocess preprocess_run program records regex talk tokenizer)
+
+# Libraries of their own: kernels link core, and the report's page is written by the build.
+set(LOOM_ALONE core kernels_fused kernels_gemm report_template)
+
+# loom_options_of(name): sets `options`, `header` (the target whose precompiled header it takes) and `kind`, which tells
+# rooms of different options apart.
+macro(loom_options_of name)
+  set(options "")
+  set(header loom_header)
+  set(kind loops)
+  if(LOOM_FUZZ AND NOT "${name}" IN_LIST LOOM_WITHOUT_PARSERS)
+    set(options -fsanitize=fuzzer-no-link)
+    set(header loom_header_watched)
+  endif()
+  if(LOOM_SANITIZE AND NOT "${name}" IN_LIST LOOM_WITH_LOOPS)
+    list(APPEND options -O0)
+    set(kind plain)
+  else()
+    set(header "")
+    if(NOT LOOM_SANITIZE AND "${name}" IN_LIST LOOM_WITHOUT_ARITHMETIC)
+      # With expensive optimisations GCC clears the upper halves of vector registers, without which the C library's exp() takes
+      # eight times as long on an Intel processor.
+      list(APPEND options $<$<CONFIG:Release>:-O1> $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fexpensive-optimizations>)
+      set(kind plain)
+    endif()
+  endif()
+  if("-fsanitize=fuzzer-no-link" IN_LIST options)
+    string(APPEND kind _watched)
+  endif()
+  if("${name}" IN_LIST LOOM_OPTIONAL)
+    string(APPEND kind _optional)
+  endif()
+endmacro()
+
+# loom_add_library(name SOURCES ... [PER_PROCESSOR ...] [PUBLIC ...] [PRIVATE ...]): the room shardloom::<name>. With
+# LOOM_UNITY its sources join those of other rooms (loom_finish_rooms), else they are the static library loom_<name>.
+# PER_PROCESSOR are further sources, which LOOM_NATIVE=OFF compiles once a processor level (LoomProcessors.cmake). PUBLIC and
+# PRIVATE are link edges; a floor's folder is where it is declared.
+function(loom_add_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;PER_PROCESSOR;PUBLIC;PRIVATE" ${ARGN})
+  set_property(GLOBAL APPEND PROPERTY LOOM_LIBRARIES loom_${name})
+  loom_note_edges(${name} "${ARG_SOURCES};${ARG_PER_PROCESSOR}" "${ARG_PUBLIC}" "${ARG_PRIVATE}")
+  loom_options_of(${name})
+  if(LOOM_UNITY AND NOT name IN_LIST LOOM_ALONE)
+    add_library(loom_${name} INTERFACE)
+    set(scope INTERFACE)
+    target_link_libraries(loom_${name} INTERFACE loom_rooms ${ARG_PUBLIC})
+    set_target_properties(loom_${name} PROPERTIES LOOM_SOURCES "${ARG_SOURCES}")
+  else()
+    set(scope PUBLIC)
+    add_library(loom_${name} STATIC ${ARG_SOURCES})
+    if(LOOM_PROCESSOR_LEVELS AND ARG_PER_PROCESSOR)
+      loom_add_processor_levels(loom_${name} SOURCES ${ARG_PER_PROCESSOR} LINK ${ARG_PUBLIC} ${ARG_PRIVATE})
+    else()
+      target_sources(loom_${name} PRIVATE ${ARG_PER_PROCESSOR})
+    endif()
+    target_link_libraries(loom_${name} PUBLIC ${ARG_PUBLIC} PRIVATE ${ARG_PRIVATE} $<BUILD_INTERFACE:loom_library_flags>)
+    target_compile_options(loom_${name} PRIVATE ${options})
+    if(TARGET "${header}")
+      target_precompile_headers(loom_${name} REUSE_FROM ${header})
+    endif()
+    if(NOT name MATCHES "^kernels")  # whose bits may depend on what is inlined
+      loom_group_sources(loom_${name})
+    endif()
+    set_property(GLOBAL APPEND PROPERTY LOOM_ARCHIVES loom_${name})
+  endif()
+  set_target_properties(loom_${name} PROPERTIES LOOM_LINKS "${ARG_PUBLIC};${ARG_PRIVATE}")
+  add_library(shardloom::${name} ALIAS loom_${name})
+  set_target_properties(loom_${name} PROPERTIES EXPORT_NAME ${name})
+  target_compile_features(loom_${name} ${scope} cxx_std_20)
+  target_include_directories(loom_${name} ${scope}
+    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:include>)
+endfunction()
+
+# The library of all rooms that are not LOOM_ALONE, with LOOM_UNITY: most of the time to compile a source is spent on what it
+# includes and instantiates, so groups hold sources of several rooms.
+if(LOOM_UNITY)
+  add_library(loom_rooms STATIC)
+endif()
+
+# loom_finish_rooms(): called once, when all rooms are declared.
+function(loom_finish_rooms)
+  if(NOT LOOM_UNITY)
+    return()
+  endif()
+  get_property(rooms GLOBAL PROPERTY LOOM_LIBRARIES)
+  set(kinds "")
+  set(links "")
+  foreach(room IN LISTS rooms)
+    get_target_property(room_links ${room} LOOM_LINKS)
+    list(APPEND links ${room_links})
+    get_target_property(sources ${room} LOOM_SOURCES)
+    if(NOT sources)
+      continue()
+    endif()
+    string(REGEX REPLACE "^loom_" "" name ${room})
+    loom_options_of(${name})
+    set(target loom_${kind})
+    if(NOT TARGET ${target})
+      add_library(${target} OBJECT)
+      target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}")
+      target_compile_options(${target} PRIVATE ${options})
+      if(TARGET "${header}")
+        target_precompile_headers(${target} REUSE_FROM ${header})
+      endif()
+      list(APPEND kinds ${target})
+    endif()
+    get_target_property(folder ${room} SOURCE_DIR)
+    foreach(source IN LISTS sources)
+      target_sources(${target} PRIVATE "${folder}/${source}")
+      foreach(property COMPILE_OPTIONS COMPILE_DEFINITIONS)
+        get_source_file_property(value "${folder}/${source}" DIRECTORY "${folder}" ${property})
+        if(value)
+          set_source_files_properties("${folder}/${source}" PROPERTIES ${property} "${value}")
+        endif()
+      endforeach()
+    endforeach()
+  endforeach()
+
+  list(REMOVE_DUPLICATES links)
+  list(FILTER links EXCLUDE REGEX "^shardloom::")
+  foreach(target IN LISTS kinds)
+    target_link_libraries(${target} PRIVATE ${links} loom_library_flags)
+    loom_group_sources(${target})
+    target_sources(loom_rooms PRIVATE $<TARGET_OBJECTS:${target}>)
+  endforeach()
+  list(TRANSFORM LOOM_ALONE PREPEND "shardloom::" OUTPUT_VARIABLE alone)
+  set_target_properties(loom_rooms PROPERTIES LINKER_LANGUAGE CXX EXPORT_NAME rooms)
+  target_link_libraries(loom_rooms PRIVATE ${alone} ${links})
+  set_property(GLOBAL APPEND PROPERTY LOOM_LIBRARIES loom_rooms)
+  set_property(GLOBAL APPEND PROPERTY LOOM_ARCHIVES loom_rooms)
+endfunction()
