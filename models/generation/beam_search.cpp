@@ -27,7 +27,7 @@ struct Candidate {
 class Search {
  public:
   Search(SessionReader& reader, const DecoderConfig& config, const Row& prompt, const BeamOptions& options)
-      : reader_(reader), config_(config), prompt_(prompt), options_(options) {
+      : reader_(reader), prompt_(prompt), options_(options) {
     const std::int64_t size = std::ssize(prompt);
     most_ = options.max_new_tokens;
     if (options.max_length) most_ = std::min(most_, *options.max_length - size);
@@ -128,7 +128,6 @@ class Search {
   }
 
   SessionReader& reader_;
-  const DecoderConfig& config_;
   const Row& prompt_;
   const BeamOptions& options_;
   std::int64_t most_ = 0;
