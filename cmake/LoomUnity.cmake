@@ -105,7 +105,7 @@ function(loom_group_sources target)
     loom_names_of("${path}" names)
     file(SIZE "${path}" bytes)
 
-    # Groups by name and namespace: own_NAME and shared_NAME list groups, using_NAME "group text".
+    # Groups by name and namespace: own_, shared_ and using_ list groups, using_NAME_GROUP the texts.
     set(closed "")
     foreach(space IN LISTS names_namespaces)
       foreach(name IN LISTS names_own)
