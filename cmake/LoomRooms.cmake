@@ -16,6 +16,10 @@ set(LOOM_WITHOUT_PARSERS activation_swap checkpoint comm convert device dist ker
 # alike whatever the options are, and ccache has them.
 set(LOOM_OPTIONAL arguments chat_template convert images inspect multimodal parquet preprocess preprocess_run program records regex talk tokenizer)
 
+# What tests of threads link: a library of its own, so that the thread sanitizer compiles no other room.
+set(LOOM_LOWER activation_swap checkpoint checkpoint_store comm config device dist formats io launch nn offload recompute
+  sharding sharding_config tensor virtual_time)
+
 # Libraries of their own: kernels link core, and the report's page is written by the build.
 set(LOOM_ALONE core kernels_fused kernels_gemm report_template)
 
@@ -49,6 +53,14 @@ macro(loom_options_of name)
   endif()
 endmacro()
 
+# loom_library_of(name): sets `library`, which holds the room with LOOM_UNITY.
+macro(loom_library_of name)
+  set(library loom_rooms)
+  if("${name}" IN_LIST LOOM_LOWER)
+    set(library loom_lower_rooms)
+  endif()
+endmacro()
+
 # loom_take_options(target): gives a target what loom_options_of has set.
 macro(loom_take_options target)
   target_compile_options(${target} PRIVATE ${options})
@@ -68,7 +80,8 @@ function(loom_add_library name)
   if(LOOM_UNITY AND NOT name IN_LIST LOOM_ALONE)
     add_library(loom_${name} INTERFACE)
     set(scope INTERFACE)
-    target_link_libraries(loom_${name} INTERFACE loom_rooms ${ARG_PUBLIC})
+    loom_library_of(${name})
+    target_link_libraries(loom_${name} INTERFACE ${library} ${ARG_PUBLIC})
     set_target_properties(loom_${name} PROPERTIES LOOM_SOURCES "${ARG_SOURCES}")
   else()
     set(scope PUBLIC)
@@ -94,10 +107,11 @@ function(loom_add_library name)
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:include>)
 endfunction()
 
-# The library of all rooms that are not LOOM_ALONE, with LOOM_UNITY: most of the time to compile a source is spent on what it
-# includes and instantiates, so groups hold sources of several rooms.
+# The two libraries of all rooms that are not LOOM_ALONE, with LOOM_UNITY: most of the time to compile a source is spent on
+# what it includes and instantiates, so groups hold sources of several rooms.
 if(LOOM_UNITY)
   add_library(loom_rooms STATIC)
+  add_library(loom_lower_rooms STATIC)
 endif()
 
 # loom_finish_rooms(): called once, when all rooms are declared.
@@ -117,12 +131,14 @@ function(loom_finish_rooms)
     endif()
     string(REGEX REPLACE "^loom_" "" name ${room})
     loom_options_of(${name})
-    set(target loom_${kind})
+    loom_library_of(${name})
+    set(target ${library}_${kind})
     if(NOT TARGET ${target})
       add_library(${target} OBJECT)
       target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}")
       loom_take_options(${target})
       list(APPEND kinds ${target})
+      target_sources(${library} PRIVATE $<TARGET_OBJECTS:${target}>)
     endif()
     get_target_property(folder ${room} SOURCE_DIR)
     foreach(source IN LISTS sources)
@@ -141,11 +157,14 @@ function(loom_finish_rooms)
   foreach(target IN LISTS kinds)
     target_link_libraries(${target} PRIVATE ${links} loom_library_flags)
     loom_group_sources(${target})
-    target_sources(loom_rooms PRIVATE $<TARGET_OBJECTS:${target}>)
   endforeach()
   list(TRANSFORM LOOM_ALONE PREPEND "shardloom::" OUTPUT_VARIABLE alone)
-  set_target_properties(loom_rooms PROPERTIES LINKER_LANGUAGE CXX EXPORT_NAME rooms)
-  target_link_libraries(loom_rooms PRIVATE ${alone} ${links})
-  set_property(GLOBAL APPEND PROPERTY LOOM_LIBRARIES loom_rooms)
-  set_property(GLOBAL APPEND PROPERTY LOOM_ARCHIVES loom_rooms)
+  target_link_libraries(loom_rooms PRIVATE loom_lower_rooms)
+  foreach(library IN ITEMS loom_rooms loom_lower_rooms)
+    string(REGEX REPLACE "^loom_" "" exported ${library})
+    set_target_properties(${library} PROPERTIES LINKER_LANGUAGE CXX EXPORT_NAME ${exported})
+    target_link_libraries(${library} PRIVATE ${alone} ${links})
+    set_property(GLOBAL APPEND PROPERTY LOOM_LIBRARIES ${library})
+    set_property(GLOBAL APPEND PROPERTY LOOM_ARCHIVES ${library})
+  endforeach()
 endfunction()

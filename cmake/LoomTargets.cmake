@@ -88,6 +88,30 @@ function(loom_compile_as_test target)
   set_property(TARGET ${target} APPEND PROPERTY LINK_DEPENDS $<TARGET_OBJECTS:loom_optimised_templates>)
 endfunction()
 
+# ctest counts half cores, so that a test which mostly waits, labelled `waits`, takes one half while others compute: at the end
+# of the folder that calls this, PROCESSORS of its tests, which is 1 or a number of cores, becomes a number of halves.
+function(loom_count_half_cores)
+  get_property(counted DIRECTORY PROPERTY LOOM_COUNTS_HALF_CORES)
+  if(NOT counted)
+    set_property(DIRECTORY PROPERTY LOOM_COUNTS_HALF_CORES ON)
+    cmake_language(DEFER CALL loom_double_processors)
+  endif()
+endfunction()
+function(loom_double_processors)
+  get_property(tests DIRECTORY PROPERTY TESTS)
+  foreach(name IN LISTS tests)
+    get_test_property(${name} LABELS labels)
+    get_test_property(${name} PROCESSORS cores)
+    set(halves 2)
+    if("waits" IN_LIST labels)
+      set(halves 1)
+    elseif(cores)
+      math(EXPR halves "2 * ${cores}")
+    endif()
+    set_tests_properties(${name} PROPERTIES PROCESSORS ${halves})
+  endforeach()
+endfunction()
+
 # loom_add_test_library(name SOURCES ... LINK ...): code that several test programs share; alias shardloom::<name>, not
 # installed.
 function(loom_add_test_library name)
@@ -105,6 +129,7 @@ function(loom_add_reference_program name)
   loom_add_program(${name} ${ARGN})
   loom_compile_as_test(${name})
   loom_group_sources(${name})
+  loom_count_half_cores()
 endfunction()
 
 # loom_add_test(name SOURCES ... LINK ... [LABELS ...]): a GoogleTest program, one CTest entry. Label `unit` by default.
@@ -125,6 +150,7 @@ function(loom_add_test name)
   loom_group_sources(${name})
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT 600)
+  loom_count_half_cores()
   loom_note_edges(${name} "${ARG_SOURCES}" "" "${ARG_LINK}")
   foreach(label ${ARG_LABELS})
     if(NOT TARGET tests_${label})
@@ -154,9 +180,10 @@ function(loom_run_in_two name cost)
   set_tests_properties(${name} PROPERTIES PROCESSORS 1 COST ${cost} ENVIRONMENT "GTEST_TOTAL_SHARDS=2;GTEST_SHARD_INDEX=0")
 endfunction()
 
-# loom_add_bench(name SOURCES ... LINK ...): a Google Benchmark program.
+# loom_add_bench(name SOURCES ... LINK ...): a Google Benchmark program. What it measures is in libraries: -O1 is enough.
 function(loom_add_bench name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ${ARG_LINK} benchmark::benchmark loom_flags)
+  target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1> $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fexpensive-optimizations>)
 endfunction()

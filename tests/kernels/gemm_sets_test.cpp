@@ -15,6 +15,7 @@
 #include "engine/kernels/gemm_amx_tile.h"
 #include "engine/kernels/gemm_cut.h"
 #include "engine/kernels/gemm_own.h"
+#include "tests/kernels/gemm_reference.h"
 #include "tests/kernels/typed_array.h"
 
 namespace loom::kernels {
@@ -41,15 +42,7 @@ struct Operands {
   TypedArray a, b, bias, c;
 };
 
-double expected_at(const Gemm& op, const Operands& x, std::int64_t row, std::int64_t column) {
-  double sum = op.accumulate ? x.c.get(row * op.n + column) : 0.0;
-  if (op.bias != nullptr) sum += x.bias.get(column);
-  for (std::int64_t i = 0; i < op.k; ++i) {
-    sum += x.a.get(op.transpose_a ? i * op.m + row : row * op.k + i) *
-           x.b.get(op.transpose_b ? column * op.k + i : i * op.n + column);
-  }
-  return sum;
-}
+test::GemmReference reference_of(const Operands& x) { return {x.a, x.b, x.bias, x.c}; }
 
 TypedArray product(const GemmKernels& kernels, const Gemm& op, const Operands& x, int threads = 1) {
   TypedArray c = x.c;
@@ -64,12 +57,12 @@ double sum_error(std::int64_t k) {
 }
 
 // Some elements of every region of C.
-void expect_right(const GemmKernels& kernels, const Gemm& op, const Operands& x) {
+void expect_right(const GemmKernels& kernels, const Gemm& op, const Operands& x, const test::GemmReference& reference) {
   const TypedArray c = product(kernels, op, x);
   const double unit = op.c == DType::kBF16 ? 0x1p-8 : op.c == DType::kF16 ? 0x1p-11 : 0x1p-24;
   const std::int64_t step = std::max<std::int64_t>(1, op.m * op.n / 211);
   for (std::int64_t i = 0; i < op.m * op.n; i += step) {
-    const double expected = expected_at(op, x, i / op.n, i % op.n);
+    const double expected = reference.at(op, op.bias != nullptr, i / op.n, i % op.n);
     const double allowed = unit * 1.01 * std::abs(expected) + sum_error(op.k) + (op.c == DType::kF16 ? 1e-7 : 0);
     ASSERT_LE(std::abs(c.get(i) - expected), allowed)
         << describe(kernels, op) << " at [" << i / op.n << ", " << i % op.n << "]";
@@ -85,13 +78,14 @@ void expect_right_in_all_forms(std::span<const GemmKernels* const> sets, Size si
   Gemm op;
   op.m = size.m, op.n = size.n, op.k = size.k, op.ab = ab, op.c = c;
   const Operands x(op);
+  const test::GemmReference reference = reference_of(x);
   for (const GemmKernels* kernels : sets) {
     for (int form = 0; form < 12; ++form) {
       op.transpose_a = (form & 1) != 0;
       op.transpose_b = (form & 2) != 0;
       op.bias = form / 4 == 1 ? x.bias.data() : nullptr;
       op.accumulate = form / 4 == 2;
-      expect_right(*kernels, op, x);
+      expect_right(*kernels, op, x, reference);
     }
   }
 }
@@ -123,7 +117,8 @@ TEST(GemmSets, MultiplyRightOverSeveralBlocksOfPackedRows) {
     op.m = kMostPackedBytes / 4 / kMostSteps + 100, op.n = 35, op.k = k, op.transpose_a = true;
     op.ab = op.c = type;
     const Operands x(op);
-    for (const GemmKernels* kernels : sets()) expect_right(*kernels, op, x);
+    const test::GemmReference reference = reference_of(x);
+    for (const GemmKernels* kernels : sets()) expect_right(*kernels, op, x, reference);
   }
 }
 

@@ -15,6 +15,7 @@
 #include "engine/core/parallel.h"
 #include "engine/core/rank_context.h"
 #include "engine/kernels/fused.h"
+#include "tests/kernels/gemm_reference.h"
 #include "tests/kernels/typed_array.h"
 
 namespace loom::kernels {
@@ -41,17 +42,6 @@ Operands operands(const Case& t) {
           TypedArray::random(t.op.ab, t.op.n, 3), TypedArray::random(t.op.c, t.op.m * t.op.n, 4)};
 }
 
-double reference(const Case& t, const Operands& x, std::int64_t row, std::int64_t column) {
-  const Gemm& op = t.op;
-  double sum = op.accumulate ? x.c.get(row * op.n + column) : 0.0;
-  if (t.bias) sum += x.bias.get(column);
-  for (std::int64_t i = 0; i < op.k; ++i) {
-    sum += x.a.get(op.transpose_a ? i * op.m + row : row * op.k + i) *
-           x.b.get(op.transpose_b ? column * op.k + i : i * op.n + column);
-  }
-  return sum;
-}
-
 // Products are exact in the accumulator's type, so what is lost is one rounding to C and a sum of k terms of size <= 1.
 double allowed(const Gemm& op, double expected) {
   const double unit = op.c == DType::kBF16  ? 0x1p-8
@@ -72,12 +62,13 @@ TypedArray product(const Case& t, Operands x) {
 
 void expect_equal_to_double(const Case& t) {
   const Operands x = operands(t);
-  const TypedArray c = product(t, x);
+  const std::vector<double> c = product(t, x).doubles();
+  const test::GemmReference reference(x.a, x.b, x.bias, x.c);
   int shown = 0;
   for (std::int64_t row = 0; row < t.op.m; ++row) {
     for (std::int64_t column = 0; column < t.op.n; ++column) {
-      const double expected = reference(t, x, row, column);
-      const double error = std::abs(c.get(row * t.op.n + column) - expected);
+      const double expected = reference.at(t.op, t.bias, row, column);
+      const double error = std::abs(c[static_cast<std::size_t>(row * t.op.n + column)] - expected);
       if (!(error <= allowed(t.op, expected)) && shown++ < 3) {
         ADD_FAILURE() << describe(t) << " at [" << row << ", " << column << "]: error " << error << " of " << expected;
       }

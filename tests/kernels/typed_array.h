@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 #include <vector>
 
 #include "engine/core/dtype.h"
@@ -15,49 +16,48 @@
 
 namespace loom::test {
 
+// f(T()), where T holds the values of `dtype`.
+template <class F>
+auto with_type(DType dtype, F f) {
+  switch (dtype) {
+    case DType::kBF16:
+      return f(bf16{});
+    case DType::kF16:
+      return f(f16{});
+    case DType::kF64:
+      return f(double{});
+    default:
+      return f(float{});
+  }
+}
+
 class TypedArray {
  public:
   static TypedArray filled(DType dtype, std::int64_t count, double value) {
     TypedArray array(dtype, count);
-    for (std::int64_t i = 0; i < count; ++i) array.set(i, value);
+    array.set_each([&](std::int64_t) { return value; });
     return array;
   }
   // Uniform in [-1, 1), rounded to `dtype`.
   static TypedArray random(DType dtype, std::int64_t count, std::uint64_t key) {
     TypedArray array(dtype, count);
-    for (std::int64_t i = 0; i < count; ++i) array.set(i, 2 * uniform_at(key, static_cast<std::uint64_t>(i)) - 1);
+    array.set_each([&](std::int64_t i) { return 2 * uniform_at(key, static_cast<std::uint64_t>(i)) - 1; });
     return array;
   }
 
   double get(std::int64_t i) const {
-    switch (dtype_) {
-      case DType::kBF16:
-        return static_cast<float>(load<bf16>(i));
-      case DType::kF16:
-        return static_cast<float>(load<f16>(i));
-      case DType::kF64:
-        return load<double>(i);
-      default:
-        return load<float>(i);
-    }
+    return with_type(dtype_, [&]<class T>(T) { return load<T>(i); });
   }
   void set(std::int64_t i, double value) {
-    switch (dtype_) {
-      case DType::kBF16:
-        return store(i, bf16(static_cast<float>(value)));
-      case DType::kF16:
-        return store(i, f16(static_cast<float>(value)));
-      case DType::kF64:
-        return store(i, value);
-      default:
-        return store(i, static_cast<float>(value));
-    }
+    with_type(dtype_, [&]<class T>(T) { store<T>(i, value); });
   }
 
   // All of them, for references whose loops read each many times.
   std::vector<double> doubles() const {
     std::vector<double> values(static_cast<std::size_t>(count()));
-    for (std::size_t i = 0; i < values.size(); ++i) values[i] = get(static_cast<std::int64_t>(i));
+    with_type(dtype_, [&]<class T>(T) {
+      for (std::size_t i = 0; i < values.size(); ++i) values[i] = load<T>(static_cast<std::int64_t>(i));
+    });
     return values;
   }
 
@@ -71,15 +71,31 @@ class TypedArray {
  private:
   TypedArray(DType dtype, std::int64_t count) : dtype_(dtype), bytes_(count * element_bytes(dtype)) {}
   std::size_t offset(std::int64_t i) const { return i * element_bytes(dtype_); }
-  template <class T>
-  T load(std::int64_t i) const {
-    T value;
-    std::memcpy(&value, bytes_.data() + offset(i), sizeof(T));
-    return value;
+  template <class F>
+  void set_each(F value_of) {
+    with_type(dtype_, [&]<class T>(T) {
+      for (std::int64_t i = 0, n = count(); i < n; ++i) store<T>(i, value_of(i));
+    });
   }
   template <class T>
-  void store(std::int64_t i, T value) {
-    std::memcpy(bytes_.data() + offset(i), &value, sizeof(T));
+  double load(std::int64_t i) const {
+    T value;
+    std::memcpy(&value, bytes_.data() + static_cast<std::size_t>(i) * sizeof(T), sizeof(T));
+    if constexpr (std::is_same_v<T, double>) {
+      return value;
+    } else {
+      return static_cast<float>(value);
+    }
+  }
+  template <class T>
+  void store(std::int64_t i, double value) {
+    T rounded;
+    if constexpr (std::is_same_v<T, double>) {
+      rounded = value;
+    } else {
+      rounded = T(static_cast<float>(value));
+    }
+    std::memcpy(bytes_.data() + static_cast<std::size_t>(i) * sizeof(T), &rounded, sizeof(T));
   }
 
   DType dtype_;
