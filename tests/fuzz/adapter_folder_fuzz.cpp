@@ -23,7 +23,7 @@ std::string weights() {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+LOOM_FUZZ_TARGET(adapter_folder) {
   const std::string_view text = fuzz::text_of(data, size);
   const bool is_config = text.starts_with('{');
   return fuzz::answered_or_refused([&] {

@@ -4,7 +4,7 @@
 #include "engine/cli/words/arguments.h"
 #include "tests/fuzz/fuzz.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+LOOM_FUZZ_TARGET(arguments) {
   using namespace loom;
   const std::string text(fuzz::text_of(data, size));
   fuzz::answered_or_refused([&] { launch::parse_affinity_conf(text); });

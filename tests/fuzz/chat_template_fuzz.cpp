@@ -18,7 +18,7 @@ constexpr const char* kTools = R"([{"type": "function", "function": {"name": "f"
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+LOOM_FUZZ_TARGET(chat_template) {
   using namespace loom;
   static const auto messages = nlohmann::ordered_json::parse(kMessages);
   data::ChatOptions options;

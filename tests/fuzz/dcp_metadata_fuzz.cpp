@@ -23,7 +23,7 @@ bool same(const loom::io::DcpMetadata& a, const loom::io::DcpMetadata& b) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+LOOM_FUZZ_TARGET(dcp_metadata) {
   using namespace loom;
   return fuzz::answered_or_refused([&] {
     const io::DcpMetadata metadata = io::read_dcp_metadata(std::as_bytes(std::span(data, size)), ".metadata");

@@ -4,7 +4,7 @@
 #include "engine/formats/dcp/dcp_folder.h"
 #include "tests/fuzz/fuzz.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+LOOM_FUZZ_TARGET(dcp_sharding) {
   using namespace loom;
   const std::string info(fuzz::text_of(data, size));
   if (invalid_utf8(info)) return 0;

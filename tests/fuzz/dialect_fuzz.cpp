@@ -3,7 +3,7 @@
 #include "engine/dialects/write.h"
 #include "tests/fuzz/fuzz.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+LOOM_FUZZ_TARGET(dialect) {
   using namespace loom;
   const std::string_view text = fuzz::text_of(data, size);
   const bool json = text.starts_with('{');

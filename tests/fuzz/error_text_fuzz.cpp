@@ -6,7 +6,7 @@
 #include "engine/explain/trace_fault.h"
 #include "tests/fuzz/fuzz.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+LOOM_FUZZ_TARGET(error_text) {
   using namespace loom;
   return fuzz::answered_or_refused([&] {
     const std::string_view log = fuzz::text_of(data, size);

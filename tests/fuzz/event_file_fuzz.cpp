@@ -2,7 +2,7 @@
 #include "engine/formats/events/event_file.h"
 #include "tests/fuzz/fuzz.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+LOOM_FUZZ_TARGET(event_file) {
   using namespace loom;
   const std::string_view input = fuzz::text_of(data, size);
   const auto read = [](std::string_view bytes) {

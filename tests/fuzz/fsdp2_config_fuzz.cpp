@@ -2,7 +2,7 @@
 #include "sharding/config/fsdp2_config.h"
 #include "tests/fuzz/fuzz.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+LOOM_FUZZ_TARGET(fsdp2_config) {
   using namespace loom;
   return fuzz::answered_or_refused([&] {
     const auto config = sharding::parse_fsdp2_config(fuzz::text_of(data, size), "fsdp2_config.yaml");

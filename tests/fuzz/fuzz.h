@@ -4,6 +4,7 @@
 
 #include <unistd.h>
 
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -16,6 +17,16 @@
 #include "engine/core/shown_text.h"
 
 namespace loom::fuzz {
+
+// What libFuzzer calls with an input. NAME_fuzz is a link to the program of all targets, which runs that of its name.
+using Target = int (*)(const std::uint8_t* data, std::size_t size);
+struct RegisteredTarget {
+  RegisteredTarget(const char* name, Target target);
+};
+#define LOOM_FUZZ_TARGET(name)                                                       \
+  static int name##_target(const std::uint8_t* data, std::size_t size);              \
+  static const loom::fuzz::RegisteredTarget name##_registered(#name, name##_target); \
+  static int name##_target(const std::uint8_t* data, std::size_t size)
 
 constexpr std::size_t kLongestMessage = 8192;
 

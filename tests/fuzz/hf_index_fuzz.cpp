@@ -2,7 +2,7 @@
 #include "engine/formats/safetensors/hf_weights.h"
 #include "tests/fuzz/fuzz.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+LOOM_FUZZ_TARGET(hf_index) {
   using namespace loom;
   static const bool shard_is_there = [] {
     const std::string header =

@@ -5,7 +5,7 @@
 #include "engine/images/read_image.h"
 #include "tests/fuzz/fuzz.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+LOOM_FUZZ_TARGET(image) {
   using namespace loom;
   const std::span<const std::byte> bytes(reinterpret_cast<const std::byte*>(data), size);
   return fuzz::answered_or_refused([&] {

@@ -2,7 +2,7 @@
 #include "engine/images/processor_config.h"
 #include "tests/fuzz/fuzz.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+LOOM_FUZZ_TARGET(image_processor) {
   using namespace loom;
   return fuzz::answered_or_refused([&] {
     const images::ImageProcessor processor = images::parse_image_processor(fuzz::text_of(data, size), "p.json");

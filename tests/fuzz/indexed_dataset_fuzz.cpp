@@ -41,7 +41,7 @@ void write_again(const io::IndexedDataset& pair) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+LOOM_FUZZ_TARGET(indexed_dataset) {
   std::uint16_t idx_bytes = 0;
   if (size < sizeof(idx_bytes)) return 0;
   std::memcpy(&idx_bytes, data, sizeof(idx_bytes));

@@ -2,7 +2,7 @@
 #include "engine/calibrate/kernel_times.h"
 #include "tests/fuzz/fuzz.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+LOOM_FUZZ_TARGET(kernel_times) {
   using namespace loom;
   return fuzz::answered_or_refused([&] { calibrate::parse_kernel_times(fuzz::text_of(data, size), "times.json"); });
 }

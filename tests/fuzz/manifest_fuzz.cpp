@@ -24,7 +24,7 @@ void check_shares(const loom::checkpoint::Manifest& manifest, int members) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+LOOM_FUZZ_TARGET(manifest) {
   using namespace loom;
   return fuzz::answered_or_refused([&] {
     const auto manifest = checkpoint::parse_manifest(fuzz::text_of(data, size), "shardloom_manifest.json");

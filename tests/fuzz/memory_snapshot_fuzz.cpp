@@ -4,7 +4,7 @@
 #include "engine/formats/torch/memory_snapshot.h"
 #include "tests/fuzz/fuzz.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+LOOM_FUZZ_TARGET(memory_snapshot) {
   using namespace loom;
   return fuzz::answered_or_refused([&] {
     const io::MemorySnapshot read = io::read_memory_snapshot(std::as_bytes(std::span(data, size)), "snapshot.pickle");

@@ -2,7 +2,7 @@
 #include "engine/observe/metrics_file.h"
 #include "tests/fuzz/fuzz.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+LOOM_FUZZ_TARGET(metrics_file) {
   using namespace loom;
   return fuzz::answered_or_refused([&] {
     std::int64_t last = -1;

@@ -24,7 +24,7 @@ void step(nn::Module& model, const models::GraphProgram& program) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+LOOM_FUZZ_TARGET(model_graph) {
   return fuzz::answered_or_refused([&] {
     const std::filesystem::path file = fuzz::written("graph.json", fuzz::text_of(data, size));
     const auto program =

@@ -31,7 +31,7 @@ class Tree : public loom::sharding::ModuleTreeView {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+LOOM_FUZZ_TARGET(module_pattern) {
   using namespace loom;
   static const Tree tree;
   return fuzz::answered_or_refused([&] {

@@ -102,7 +102,7 @@ void convert_rows(std::string_view text) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+LOOM_FUZZ_TARGET(multimodal_data) {
   const std::string_view input = fuzz::text_of(data, size);
   if (input.empty()) return 0;
   const std::string_view rest = input.substr(1);

@@ -2,7 +2,7 @@
 #include "engine/text/records/record.h"
 #include "tests/fuzz/fuzz.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+LOOM_FUZZ_TARGET(parquet) {
   using namespace loom;
   const auto path = fuzz::written("a.parquet", fuzz::text_of(data, size));
   return fuzz::answered_or_refused([&] {

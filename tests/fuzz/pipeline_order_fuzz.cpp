@@ -5,7 +5,7 @@
 #include "engine/train/schedule/pipeline_time.h"
 #include "tests/fuzz/fuzz.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+LOOM_FUZZ_TARGET(pipeline_order) {
   using namespace loom;
   return fuzz::answered_or_refused([&] {
     const train::PipelineLists order = train::parse_pipeline_csv(fuzz::text_of(data, size));

@@ -3,7 +3,7 @@
 #include "engine/formats/torch/profiler_trace.h"
 #include "tests/fuzz/fuzz.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+LOOM_FUZZ_TARGET(profiler_trace) {
   using namespace loom;
   return fuzz::answered_or_refused([&] {
     const std::filesystem::path file = fuzz::written("trace.json", fuzz::text_of(data, size));

@@ -4,7 +4,7 @@
 #include "engine/text/records/record.h"
 #include "tests/fuzz/fuzz.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+LOOM_FUZZ_TARGET(records) {
   using namespace loom;
   static const std::map<char, std::string> kNames = {{'j', "a.json"}, {'l', "a.jsonl"}, {'c', "a.csv"}, {'t', "a.txt"}};
   const std::string_view input = fuzz::text_of(data, size);

@@ -4,7 +4,7 @@
 #include "engine/objective/reference_log_probs.h"
 #include "tests/fuzz/fuzz.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+LOOM_FUZZ_TARGET(reference_log_probs) {
   using namespace loom;
   const objective::ReferenceFacts facts{.weights = "00ff",
                                         .weights_at = "base",

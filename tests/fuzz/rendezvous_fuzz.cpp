@@ -38,7 +38,7 @@ void greet(std::string_view words, const Socket& stranger, const Socket& waiting
 }  // namespace
 }  // namespace loom
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+LOOM_FUZZ_TARGET(rendezvous) {
   using namespace loom;
   if (size == 0) return 0;
   int ends[2];

@@ -2,7 +2,7 @@
 #include "engine/formats/safetensors/safetensors.h"
 #include "tests/fuzz/fuzz.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+LOOM_FUZZ_TARGET(safetensors) {
   using namespace loom;
   return fuzz::answered_or_refused([&] {
     const io::SafetensorsFile file(fuzz::written("model.safetensors", fuzz::text_of(data, size)));

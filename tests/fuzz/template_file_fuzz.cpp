@@ -44,7 +44,7 @@ void convert(const data::Record& record) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+LOOM_FUZZ_TARGET(template_file) {
   const std::string_view input = fuzz::text_of(data, size);
   const std::size_t end = std::min(input.find('\0'), input.size());
   fuzz::answered_or_refused([&] { data::parse_templates(input.substr(0, end), "templates.json"); });

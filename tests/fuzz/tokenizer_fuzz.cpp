@@ -13,7 +13,7 @@ constexpr std::size_t kMostIds = (std::size_t{1} << 16U) + 33 * (kLongText + 409
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+LOOM_FUZZ_TARGET(tokenizer) {
   using namespace loom;
   const std::string_view input = fuzz::text_of(data, size);
   const std::size_t end = std::min(input.find('\0'), input.size());

@@ -1,7 +1,7 @@
 // data.pkl of an archive of torch.save beside a storage of 64 bytes.
 #include "tests/fuzz/torch_read.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+LOOM_FUZZ_TARGET(torch_pickle) {
   using namespace loom;
   std::vector<std::byte> bytes;
   io::TorchZipWriter zip(
