@@ -26,7 +26,7 @@ case "${1:-}" in
     ;;
   down)
     for space in $(spaces); do
-      ip netns pids "$space" | xargs -r kill -9
+      ip netns pids "$space" | xargs -r kill -9 || true  # what has ended by itself
       ip netns del "$space"
     done
     ;;

@@ -138,10 +138,14 @@ disturbed() {
   all 2 "$name" "$@" "${run[@]}" --save "$name.model" --load "$name.model"
   wait "$disturber"
 }
-workers_of() { ip netns pids "$LOOM_HOSTS$1" | while read -r pid; do
-  tr '\0' '\n' < "/proc/$pid/environ" 2> /dev/null | grep -q '^LOCAL_RANK=' && echo "$pid"; done; true; }
-kill_worker() { workers_of 1 | tail -n 1 | xargs -r kill -9; }
-kill_host() { ip netns pids "${LOOM_HOSTS}1" | xargs -r kill -9; }
+# Process numbers begin anew at 32768, so the last one is not always the last worker. What has ended by itself is not killed.
+kill_worker() {  # local rank 1 of host 1
+  local pid
+  for pid in $(ip netns pids "${LOOM_HOSTS}1"); do
+    if grep -qzx 'LOCAL_RANK=1' "/proc/$pid/environ" 2> /dev/null; then kill -9 "$pid" || true; fi
+  done
+}
+kill_host() { ip netns pids "${LOOM_HOSTS}1" | xargs -r kill -9 || true; }
 # shellcheck disable=SC2046
 disturbed worker kill_worker $(torchrun 2 2) --max-restarts 3
 passed worker
