@@ -16,7 +16,7 @@ set(LOOM_WITHOUT_PARSERS activation_swap checkpoint comm convert device dist ker
 # alike whatever the options are, and ccache has them.
 set(LOOM_OPTIONAL arguments chat_template convert images inspect multimodal parquet preprocess preprocess_run program records regex talk tokenizer)
 
-# What tests of threads link: a library of its own, so that the thread sanitizer compiles no other room.
+# What tests of threads link: a library of its own, so that the thread sanitizer compiles no other room. It links none either.
 set(LOOM_LOWER activation_swap checkpoint checkpoint_store comm config device dist formats io launch nn offload recompute
   sharding sharding_config tensor virtual_time)
 
@@ -39,9 +39,7 @@ macro(loom_options_of name)
   else()
     set(header "")
     if(NOT LOOM_SANITIZE AND "${name}" IN_LIST LOOM_WITHOUT_ARITHMETIC)
-      # With expensive optimisations GCC clears the upper halves of vector registers, without which the C library's exp() takes
-      # eight times as long on an Intel processor.
-      list(APPEND options $<$<CONFIG:Release>:-O1> $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fexpensive-optimizations>)
+      list(APPEND options ${LOOM_LIGHT_OPTIMISATION})
       set(kind plain)
     endif()
   endif()
@@ -125,11 +123,18 @@ function(loom_finish_rooms)
   foreach(room IN LISTS rooms)
     get_target_property(room_links ${room} LOOM_LINKS)
     list(APPEND links ${room_links})
+    string(REGEX REPLACE "^loom_" "" name ${room})
+    if(name IN_LIST LOOM_LOWER)
+      foreach(link IN LISTS room_links)
+        if(link MATCHES "^shardloom::(.*)" AND NOT CMAKE_MATCH_1 IN_LIST LOOM_LOWER AND NOT CMAKE_MATCH_1 IN_LIST LOOM_ALONE)
+          message(FATAL_ERROR "${name} is a lower room and links ${link}, which is not one; LOOM_LOWER must have both or neither (cmake/LoomRooms.cmake)")
+        endif()
+      endforeach()
+    endif()
     get_target_property(sources ${room} LOOM_SOURCES)
     if(NOT sources)
       continue()
     endif()
-    string(REGEX REPLACE "^loom_" "" name ${room})
     loom_options_of(${name})
     loom_library_of(${name})
     set(target ${library}_${kind})
