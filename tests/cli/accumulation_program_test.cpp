@@ -10,9 +10,9 @@ namespace {
 
 using json = nlohmann::ordered_json;
 
-class Accumulation : public AxesProgram {
+class AccumulationProgram : public AxesProgram {
  protected:
-  Accumulation() : AxesProgram(4, 2, {"--eval-iters", "0"}) {
+  AccumulationProgram() : AxesProgram(4, 2, {"--eval-iters", "0"}) {
     folder.write("llama.yaml",
                  "model_type: llama\nvocab_size: 256\nhidden_size: 16\nintermediate_size: 24\nnum_hidden_layers: 2\n"
                  "num_attention_heads: 4\nnum_key_value_heads: 2\nmax_position_embeddings: 32\nrms_norm_eps: 1.0e-6\n"
@@ -31,7 +31,7 @@ class Accumulation : public AxesProgram {
   const Words kFour = {"--train-iters", "4"};
 };
 
-TEST_F(Accumulation, KeepsParametersWithoutChangingABit) {
+TEST_F(AccumulationProgram, KeepsParametersWithoutChangingABit) {
   for (const std::string keys :
        {"", "reshard_after_forward: false\n", "reshard_after_forward: 2\n",
         "num_to_forward_prefetch: 1\nnum_to_backward_prefetch: 1\n", "recompute_modules: [\"model.layers.{*}\"]\n",
@@ -45,7 +45,7 @@ TEST_F(Accumulation, KeepsParametersWithoutChangingABit) {
   }
 }
 
-TEST_F(Accumulation, ReducesOnceOnEveryAxis) {
+TEST_F(AccumulationProgram, ReducesOnceOnEveryAxis) {
   for (const auto& [model, keys] :
        {std::pair<const char*, std::string>{"llama.yaml", ""},
         {"llama.yaml", "reshard_after_forward: false\nreshard_after_backward: false\n"},
@@ -64,7 +64,7 @@ TEST_F(Accumulation, ReducesOnceOnEveryAxis) {
   }
 }
 
-TEST_F(Accumulation, ResumesToTheBit) {
+TEST_F(AccumulationProgram, ResumesToTheBit) {
   const std::string keys = "sync_each_batch: false\nreshard_after_forward: false\nreshard_after_backward: false\n";
   const std::vector<double> whole = trained(keys, 2);
   trained(keys, 2, {"--save", "saved", "--save-interval", "2", "--ckpt-format", "torch_dcp"});
@@ -73,7 +73,7 @@ TEST_F(Accumulation, ResumesToTheBit) {
 }
 
 // Bytes that a rank receives: parameters P and gradients G of N ranks, in fp32.
-TEST_F(Accumulation, IsPlannedWithItsVolume) {
+TEST_F(AccumulationProgram, IsPlannedWithItsVolume) {
   const auto received = [&](const std::string& keys) {
     const Outcome outcome = folder.run(Words{"plan"} + job(keys, 2) + Words{"--device", "h100", "--json", "-"});
     EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
@@ -96,7 +96,7 @@ TEST_F(Accumulation, IsPlannedWithItsVolume) {
 }
 
 // Megatron's distributed optimizer is a file: its bits, what it says, and where it does not go.
-TEST_F(Accumulation, IsMegatronsDistributedOptimizer) {
+TEST_F(AccumulationProgram, IsMegatronsDistributedOptimizer) {
   const auto without_file = [&](const Words& more) {
     return Words{"train", "--model-config", "llama.yaml", "--nproc-per-node",   "2",        "--data-path",
                  "data",  "--seq-length",   "16",         "--micro-batch-size", "1",        "--global-batch-size",

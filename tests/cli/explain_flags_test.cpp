@@ -36,7 +36,7 @@ TEST(ExplainFlags, TakeFilesOfTheRunInPlaceOfAText) {
   EXPECT_THAT(refusal({"explain", "--trace"}), HasSubstr("--trace needs a value"));
 }
 
-TEST(LossInModel, IsOfAWholeModelAndTheNextToken) {
+TEST(LossInModelFlag, IsOfAWholeModelAndTheNextToken) {
   EXPECT_TRUE(
       std::get<PlanArguments>(parsed({"plan", "--model-config", "quickstart", "--world-size", "1", "--loss-in-model"}))
           .train.objective.loss_in_model);

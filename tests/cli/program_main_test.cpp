@@ -22,13 +22,13 @@ class Twin final : public nn::Module {
   nn::Value forward(const nn::Args& args) override { return (*find("head"))((*find("embed"))(args.tensor(0))); }
 };
 
-const models::RegisterModel kTwin({"twin"}, [](const models::ConfigReader& config) {
+const models::RegisterModel kRegistered({"registered_here"}, [](const models::ConfigReader& config) {
   return std::make_shared<Twin>(config.count("hidden_size"));
 });
 
 TEST(ProgramMain, PlansAModelThatThisProgramRegistered) {
   const std::filesystem::path folder = test::fresh_folder();
-  const std::string model = test::write_file(folder / "twin.yaml", "model_id: twin\nhidden_size: 32\n");
+  const std::string model = test::write_file(folder / "twin.yaml", "model_id: registered_here\nhidden_size: 32\n");
   const std::string fsdp2 =
       test::write_file(folder / "fsdp2.yaml", "sharding_size: auto\nsub_modules_to_wrap: [embed, head]\n");
   const std::string json = folder / "plan.json";

@@ -18,12 +18,12 @@ using test::fresh_folder;
 using test::message_of;
 using test::write_file;
 
-std::string_view text_of(const MappedFile& file) {
+std::string_view text_in(const MappedFile& file) {
   return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
 }
 
 TEST(MappedFile, ShowsTheBytesOfTheFile) {
-  EXPECT_EQ(text_of(MappedFile(write_file(fresh_folder() / "a", "twelve bytes"))), "twelve bytes");
+  EXPECT_EQ(text_in(MappedFile(write_file(fresh_folder() / "a", "twelve bytes"))), "twelve bytes");
 }
 
 TEST(MappedFile, OfAnEmptyFileHasNoBytes) {
@@ -37,7 +37,7 @@ TEST(MappedFile, KeepsItsAddressesWhenMoved) {
   MappedFile second(write_file(folder / "b", "second"));
   second = std::move(first);
   EXPECT_EQ(second.bytes().data(), address);
-  EXPECT_EQ(text_of(second), "first");
+  EXPECT_EQ(text_in(second), "first");
   EXPECT_EQ(second.path(), folder / "a");
   EXPECT_TRUE(first.bytes().empty());
 }

@@ -24,7 +24,7 @@ using test::read_file;
 using test::write_file;
 using ::testing::StartsWith;
 
-class Plan : public ::testing::Test {
+class OutputPlanFolder : public ::testing::Test {
  protected:
   std::string refusal() const {
     return message_of<ConfigError>([&] { plan.check(); });
@@ -35,7 +35,7 @@ class Plan : public ::testing::Test {
   OutputPlan plan;
 };
 
-TEST_F(Plan, RefusesAnOutputThatIsAnInputUnderAnyName) {
+TEST_F(OutputPlanFolder, RefusesAnOutputThatIsAnInputUnderAnyName) {
   const fs::path data = write_file(folder / "data" / "deep" / "1.txt", "text");
   fs::create_symlink(data, folder / "soft");
   fs::create_hard_link(data, folder / "hard");
@@ -50,7 +50,7 @@ TEST_F(Plan, RefusesAnOutputThatIsAnInputUnderAnyName) {
   plan.check();
 }
 
-TEST_F(Plan, RefusesTwoOutputsInOneFile) {
+TEST_F(OutputPlanFolder, RefusesTwoOutputsInOneFile) {
   fs::create_directories(folder / "out");
   fs::create_symlink("out", folder / "link");
   plan.writes_file("--json", folder / "out" / "x");
@@ -58,7 +58,7 @@ TEST_F(Plan, RefusesTwoOutputsInOneFile) {
   EXPECT_EQ(refusal(), "--trace: " + at("link/x") + " is also written by --json; give each output a path of its own");
 }
 
-TEST_F(Plan, RefusesAFolderThatIsReadAndAFileThatIsAFolder) {
+TEST_F(OutputPlanFolder, RefusesAFolderThatIsReadAndAFileThatIsAFolder) {
   fs::create_directories(folder / "model");
   OutputPlan over = plan;
   over.reads("--init-from-hf-path", folder / "model");
@@ -71,7 +71,7 @@ TEST_F(Plan, RefusesAFolderThatIsReadAndAFileThatIsAFolder) {
   EXPECT_EQ(refusal(), "--metrics-path: " + at("out") + " is the folder of --save; give the path of a file");
 }
 
-TEST_F(Plan, LetsSeveralOutputsShareADevice) {
+TEST_F(OutputPlanFolder, LetsSeveralOutputsShareADevice) {
   plan.writes_file("--json", "/dev/null");
   plan.writes_file("--trace", "/dev/null");
   plan.check();
@@ -79,7 +79,7 @@ TEST_F(Plan, LetsSeveralOutputsShareADevice) {
   EXPECT_TRUE(fs::is_character_file("/dev/null"));
 }
 
-TEST_F(Plan, MakesFoldersAndLeavesNothingElse) {
+TEST_F(OutputPlanFolder, MakesFoldersAndLeavesNothingElse) {
   plan.writes_folder("--save", folder / "a" / "b", {"config.json"});
   plan.writes_file("--report", folder / "c" / "r.html");
   plan.prepare();
@@ -87,13 +87,13 @@ TEST_F(Plan, MakesFoldersAndLeavesNothingElse) {
   EXPECT_TRUE(fs::is_empty(folder / "c"));
 }
 
-TEST_F(Plan, DoesNotOpenAFifoWhoseReaderWouldSeeTheEnd) {
+TEST_F(OutputPlanFolder, DoesNotOpenAFifoWhoseReaderWouldSeeTheEnd) {
   ASSERT_EQ(::mkfifo(at("fifo").c_str(), 0600), 0);
   plan.writes_file("--json", folder / "fifo");
   plan.prepare();  // opening it would wait for a reader
 }
 
-TEST_F(Plan, NamesWhatCannotBeWritten) {
+TEST_F(OutputPlanFolder, NamesWhatCannotBeWritten) {
   write_file(folder / "file", "x");
   OutputPlan below = plan;
   below.writes_folder("--save", folder / "file" / "out");

@@ -60,10 +60,10 @@ std::string refusal(const std::string& name, Edited& edited) {
   return message.substr(prefix.size());
 }
 
-class RoundTrip : public ::testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(HfFolder, RoundTrip, ::testing::Values("qwen2", "llama", "gpt2"));
+class HfRoundTrip : public ::testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(HfFolder, HfRoundTrip, ::testing::Values("qwen2", "llama", "gpt2"));
 
-TEST_P(RoundTrip, LoadingAndSavingKeepsEveryBitAndTheConfig) {
+TEST_P(HfRoundTrip, LoadingAndSavingKeepsEveryBitAndTheConfig) {
   const test::TestRank rank;
   const auto source = logits_case(GetParam());
   const DecoderConfig config = load_decoder_config(source);

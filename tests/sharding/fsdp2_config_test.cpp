@@ -17,7 +17,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-const std::filesystem::path kDataDir = LOOM_TEST_DATA_DIR;
+const std::filesystem::path kDataDir = LOOM_SOURCE_DIR "/tests/sharding/data";
 const std::filesystem::path kSourceDir = LOOM_SOURCE_DIR;
 
 Fsdp2Config parsed(std::string_view text) { return parse_fsdp2_config(text, "f.yaml"); }

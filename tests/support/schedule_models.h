@@ -114,9 +114,9 @@ class ToyEmbedding final : public RecordedModule {
   nn::Value run(const nn::Args& args) override { return ops::embedding(args.tensor(0), weight.value); }
 };
 
-class Block final : public RecordedModule {
+class RecordedBlock final : public RecordedModule {
  public:
-  Block()
+  RecordedBlock()
       : up_(register_module("up", std::make_shared<ToyLinear>(kToyDim, 2 * kToyDim, true))),
         down_(register_module("down", std::make_shared<ToyLinear>(2 * kToyDim, kToyDim, true))) {}
   std::string_view type_name() const override { return "Block"; }
@@ -134,7 +134,7 @@ class Block final : public RecordedModule {
 
 inline std::shared_ptr<nn::ModuleList> blocks(int count) {
   auto list = std::make_shared<nn::ModuleList>();
-  for (int i = 0; i < count; ++i) list->append(std::make_shared<Block>());
+  for (int i = 0; i < count; ++i) list->append(std::make_shared<RecordedBlock>());
   return list;
 }
 

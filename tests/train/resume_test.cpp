@@ -16,7 +16,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-using Resume = TinyTrainers;
+using ResumedRun = TinyTrainers;
 
 struct Steps {
   std::vector<double> losses;
@@ -41,7 +41,7 @@ struct Saved {
   TrainState state;
 };
 
-TEST_F(Resume, TwoAndTwoStepsAreFourSteps) {
+TEST_F(ResumedRun, TwoAndTwoStepsAreFourSteps) {
   for (const auto& [no_decay, optimizer] : {std::pair{false, OptimizerKind::kAdam},
                                             {true, OptimizerKind::kAdam},
                                             {true, OptimizerKind::kSgd},
@@ -78,7 +78,7 @@ TEST_F(Resume, TwoAndTwoStepsAreFourSteps) {
   }
 }
 
-TEST_F(Resume, TheStateSaysWhatTheNextStepReads) {
+TEST_F(ResumedRun, TheStateSaysWhatTheNextStepReads) {
   std::mutex mutex;
   std::set<std::int64_t> read;
   callbacks.train_valid_test_datasets_provider = [&](const TrainArguments&) {
@@ -98,7 +98,7 @@ TEST_F(Resume, TheStateSaysWhatTheNextStepReads) {
   EXPECT_THAT(read, ElementsAre(100, 101, 102, 103, 104, 105, 106, 107));
 }
 
-TEST_F(Resume, EvaluationDropsNothingAndTrainingGoesOnDropping) {
+TEST_F(ResumedRun, EvaluationDropsNothingAndTrainingGoesOnDropping) {
   arguments.schedule.eval_iters = 1;
   std::map<double, std::vector<double>> evaluated;
   for (const double dropout : {0.0, 0.5}) {
@@ -113,7 +113,7 @@ TEST_F(Resume, EvaluationDropsNothingAndTrainingGoesOnDropping) {
   EXPECT_EQ(evaluated[0.5], evaluated[0.0]);
 }
 
-TEST_F(Resume, EvaluationBeginsAtSampleZeroAndDoesNotMoveTheState) {
+TEST_F(ResumedRun, EvaluationBeginsAtSampleZeroAndDoesNotMoveTheState) {
   arguments.schedule.eval_iters = 2;
   on_each_rank([&](int, Trainer& trainer) {
     std::set<std::int64_t> read;
@@ -130,7 +130,7 @@ TEST_F(Resume, EvaluationBeginsAtSampleZeroAndDoesNotMoveTheState) {
   });
 }
 
-TEST_F(Resume, RefusesAStateOfAnotherJob) {
+TEST_F(ResumedRun, RefusesAStateOfAnotherJob) {
   on_each_rank([&](int, Trainer& trainer) {
     EXPECT_EQ(test::message_of<ConfigError>([&] { trainer.set_state({.step = 1, .samples_consumed = 8, .seed = 5}); }),
               "--seed is 1234, but the run that is to go on was started with 5; use --seed 5");
@@ -144,7 +144,7 @@ TEST_F(Resume, RefusesAStateOfAnotherJob) {
   });
 }
 
-TEST_F(Resume, NormsAndBiasesAreAGroupWhereThatIsAsked) {
+TEST_F(ResumedRun, NormsAndBiasesAreAGroupWhereThatIsAsked) {
   arguments.optimizer.no_weight_decay_on_norms_and_biases = true;
   on_each_rank([&](int, Trainer& trainer) {
     const nn::ParameterGroups& groups = trainer.optimizer().groups();
@@ -156,7 +156,7 @@ TEST_F(Resume, NormsAndBiasesAreAGroupWhereThatIsAsked) {
   });
 }
 
-TEST_F(Resume, WeightDecayFollowsItsScheduleWhereAGroupDecays) {
+TEST_F(ResumedRun, WeightDecayFollowsItsScheduleWhereAGroupDecays) {
   arguments.optimizer.no_weight_decay_on_norms_and_biases = true;
   arguments.schedule.weight_decay_incr_style = WeightDecayIncrStyle::kLinear;
   arguments.schedule.start_weight_decay = 0;
@@ -172,7 +172,7 @@ TEST_F(Resume, WeightDecayFollowsItsScheduleWhereAGroupDecays) {
   });
 }
 
-TEST_F(Resume, TheScheduleGoesOnWhereTheCheckpointsStood) {
+TEST_F(ResumedRun, TheScheduleGoesOnWhereTheCheckpointsStood) {
   arguments.schedule.global_batch_size = 8;
   on_each_rank([&](int, Trainer& trainer) {
     trainer.step();
@@ -192,7 +192,7 @@ TEST_F(Resume, TheScheduleGoesOnWhereTheCheckpointsStood) {
   });
 }
 
-TEST_F(Resume, TheCheckpointsScheduleHoldsWhereThatIsAsked) {
+TEST_F(ResumedRun, TheCheckpointsScheduleHoldsWhereThatIsAsked) {
   arguments.schedule.use_checkpoint_opt_param_scheduler = true;
   on_each_rank([&](int, Trainer& trainer) {
     ScheduleState saved = trainer.schedule_state();
@@ -203,7 +203,7 @@ TEST_F(Resume, TheCheckpointsScheduleHoldsWhereThatIsAsked) {
   });
 }
 
-TEST_F(Resume, AForwardStepGetsOneMicroBatch) {
+TEST_F(ResumedRun, AForwardStepGetsOneMicroBatch) {
   callbacks.forward_step = [](data::DataIterator& data, nn::Module& model) {
     data.next();
     return forward_step(data, model);

@@ -25,7 +25,7 @@ struct Ran {
   std::vector<double> losses, norms;
 };
 
-class Schedules : public TinyTrainers {
+class TrainSchedules : public TinyTrainers {
  protected:
   Ran run(const std::vector<Action>& actions) {
     Ran ran;
@@ -53,7 +53,7 @@ const std::vector<Action> kReduceLast = {
     {ActionKind::kForward, 0},  {ActionKind::kReadLoss, 0}, {ActionKind::kBackward, 0}, {ActionKind::kForward, 1},
     {ActionKind::kReadLoss, 1}, {ActionKind::kBackward, 1}, {ActionKind::kReduce, 1}};
 
-TEST_F(Schedules, AreAccumulationUnlessGiven) {
+TEST_F(TrainSchedules, AreAccumulationUnlessGiven) {
   const Ran usual = run({}), given = run(accumulation(2));
   EXPECT_THAT(usual.phases, ElementsAre("forward", "backward", "forward", "backward", "optimizer", "end"));
   EXPECT_EQ(usual.phases, given.phases);
@@ -62,7 +62,7 @@ TEST_F(Schedules, AreAccumulationUnlessGiven) {
   EXPECT_EQ(usual.reductions, given.reductions);
 }
 
-TEST_F(Schedules, MayReduceTheLastMicroBatchAlone) {
+TEST_F(TrainSchedules, MayReduceTheLastMicroBatchAlone) {
   const Ran each = run({}), last = run(kReduceLast);
   EXPECT_GT(last.reductions, 0);
   EXPECT_EQ(each.reductions, 2 * last.reductions);
@@ -72,7 +72,7 @@ TEST_F(Schedules, MayReduceTheLastMicroBatchAlone) {
   }
 }
 
-TEST_F(Schedules, AreRefusedWhereTheyAreIncomplete) {
+TEST_F(TrainSchedules, AreRefusedWhereTheyAreIncomplete) {
   on_each_rank([](int rank, Trainer& trainer) {
     const std::string text = test::message_of<InvariantError>([&] { trainer.set_schedule(accumulation(1)); });
     EXPECT_EQ(text, fmt::format("[rank {}] internal: the schedule F0 L0 B0 R0: F1 is missing", rank));

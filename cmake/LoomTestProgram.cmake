@@ -1,0 +1,65 @@
+# loom_finish_tests: with LOOM_TESTS_TOGETHER, the GoogleTest sources of most test programs are one program, all_tests, so that a
+# group of sources holds tests of several folders: what they include and instantiate is most of the time to compile them.
+#
+# NAME, a program of loom_add_test, is a link to all_tests, which runs the tests of NAME's sources (tests/support/all_tests.cpp).
+# A sanitizer's build takes the tests of its label only, and those that stand alone are programs as before.
+
+# loom_is_together(labels result): whether a test of these labels is part of all_tests.
+function(loom_is_together labels result)
+  set(label "")
+  if(LOOM_SANITIZE MATCHES "address")
+    set(label asan)
+  elseif(LOOM_SANITIZE MATCHES "thread")
+    set(label tsan)
+  endif()
+  set(together ${LOOM_TESTS_TOGETHER})
+  if(NOT LOOM_UNITY OR (LOOM_SANITIZE AND NOT label IN_LIST labels))
+    set(together OFF)
+  endif()
+  set(${result} ${together} PARENT_SCOPE)
+endfunction()
+
+# loom_put_together(name sources link): the target `name` is a link to all_tests.
+function(loom_put_together name sources link)
+  foreach(source IN LISTS sources)
+    cmake_path(ABSOLUTE_PATH source NORMALIZE)
+    set_property(GLOBAL APPEND PROPERTY LOOM_TOGETHER_SOURCES "${source}")
+    set_property(GLOBAL APPEND PROPERTY LOOM_TOGETHER_ROWS "${name} ${source}")
+  endforeach()
+  set_property(GLOBAL APPEND PROPERTY LOOM_TOGETHER_LINK "${link}")
+  set_property(GLOBAL APPEND PROPERTY LOOM_TOGETHER_PROGRAMS "${CMAKE_CURRENT_BINARY_DIR}/${name}")
+  add_custom_target(${name})
+  add_dependencies(${name} all_tests)
+endfunction()
+
+# loom_finish_tests(): called once, when all tests are declared.
+function(loom_finish_tests)
+  loom_note_edges(all_tests support/all_tests.cpp "" "")
+  get_property(sources GLOBAL PROPERTY LOOM_TOGETHER_SOURCES)
+  if(NOT sources)
+    return()
+  endif()
+  get_property(link GLOBAL PROPERTY LOOM_TOGETHER_LINK)
+  get_property(programs GLOBAL PROPERTY LOOM_TOGETHER_PROGRAMS)
+  get_property(rows GLOBAL PROPERTY LOOM_TOGETHER_ROWS)
+  list(REMOVE_DUPLICATES sources)
+  list(REMOVE_DUPLICATES link)
+  list(JOIN rows "\n" rows)
+  set(table "${CMAKE_CURRENT_BINARY_DIR}/all_tests.txt")
+  file(CONFIGURE OUTPUT "${table}" CONTENT "${rows}\n")
+
+  add_executable(all_tests support/all_tests.cpp ${sources})
+  target_include_directories(all_tests PRIVATE "${PROJECT_SOURCE_DIR}")
+  target_compile_definitions(all_tests PRIVATE LOOM_TEST_PROGRAMS="${table}")
+  target_link_libraries(all_tests PRIVATE ${link} GTest::gmock GTest::gtest loom_flags)
+  loom_compile_as_test(all_tests)
+  loom_define_for_tests(all_tests)
+  loom_group_sources(all_tests)
+  set(links "")
+  foreach(program IN LISTS programs)
+    cmake_path(GET program PARENT_PATH folder)
+    file(RELATIVE_PATH path "${folder}" "${CMAKE_CURRENT_BINARY_DIR}/all_tests")
+    list(APPEND links COMMAND ${CMAKE_COMMAND} -E create_symlink "${path}" "${program}")
+  endforeach()
+  add_custom_command(TARGET all_tests POST_BUILD ${links} VERBATIM)
+endfunction()
