@@ -5,7 +5,7 @@
 #   own    of an anonymous namespace, a constant, a type: no other source of the group has the name
 #   shared a function outside anonymous namespaces: another source may overload it, but has no name of its own like it
 #   using  `using a::b;`, `using B = ...;`: another source may say the same, but nothing else of that name
-# Sources with compile options of their own stay alone. A new clash after an edit is a compile error: configure again, and the sources part.
+# Names of the tests' headers that a source includes are shared. Sources with compile options of their own stay alone. A new clash after an edit is a compile error: configure again, and the sources part.
 set(LOOM_GROUP_BYTES 250000)  # of its sources: larger groups save little, and take memory and the other core's last seconds
 
 # Names of functions that begin a line of the text.
@@ -20,9 +20,41 @@ function(loom_function_names text result)
   set(${result} "${names}" PARENT_SCOPE)
 endfunction()
 
-# own, shared, using (texts without blanks), using_names and namespaces of a source, each as <result>_<list>.
-function(loom_names_of source result)
-  file(READ "${source}" text)
+# Names at file scope of a header of the tests and of those that it includes, as NAMESPACE_NAME. The file is read once.
+function(loom_names_of_header header result)
+  get_property(known GLOBAL PROPERTY LOOM_NAMES_OF_${header} SET)
+  if(NOT known)
+    set_property(GLOBAL PROPERTY LOOM_NAMES_OF_${header} "")
+    file(READ "${PROJECT_SOURCE_DIR}/${header}" text)
+    loom_names_of_text("${text}" names)
+    loom_included_names("${text}" all)
+    foreach(space IN LISTS names_namespaces)
+      foreach(name IN LISTS names_own names_shared names_using_names)
+        list(APPEND all ${space}_${name})
+      endforeach()
+    endforeach()
+    set_property(GLOBAL PROPERTY LOOM_NAMES_OF_${header} "${all}")
+  endif()
+  get_property(all GLOBAL PROPERTY LOOM_NAMES_OF_${header})
+  set(${result} "${all}" PARENT_SCOPE)
+endfunction()
+
+function(loom_included_names text result)
+  set(all "")
+  string(REGEX MATCHALL "#include \"tests/[^\"]+\"" headers "${text}")
+  foreach(header IN LISTS headers)
+    string(REGEX REPLACE "^#include \"|\"$" "" header "${header}")
+    if(EXISTS "${PROJECT_SOURCE_DIR}/${header}")
+      loom_names_of_header("${header}" names)
+      list(APPEND all ${names})
+    endif()
+  endforeach()
+  list(REMOVE_DUPLICATES all)
+  set(${result} "${all}" PARENT_SCOPE)
+endfunction()
+
+# own, shared, using (texts without blanks), using_names and namespaces of a source's text, each as <result>_<list>.
+function(loom_names_of_text text result)
   string(REGEX REPLACE "[][]" "" text "\n${text}")
   string(REPLACE ";" "\t" text "${text}")  # CMake's lists are cut at semicolons
   string(REGEX MATCHALL "\nnamespace loom[^\n {]*" namespaces "${text}")
@@ -102,11 +134,16 @@ function(loom_group_sources target)
     if(NOT path MATCHES "\\.cpp$" OR NOT EXISTS "${path}")
       continue()
     endif()
-    loom_names_of("${path}" names)
+    file(READ "${path}" text)
+    loom_names_of_text("${text}" names)
+    loom_included_names("${text}" included)
     file(SIZE "${path}" bytes)
 
     # Groups by name and namespace: own_, shared_ and using_ list groups, using_NAME_GROUP the texts.
     set(closed "")
+    foreach(key IN LISTS included)
+      list(APPEND closed ${own_${key}} ${using_${key}})
+    endforeach()
     foreach(space IN LISTS names_namespaces)
       foreach(name IN LISTS names_own)
         list(APPEND closed ${own_${space}_${name}} ${shared_${space}_${name}} ${using_${space}_${name}})
@@ -140,6 +177,9 @@ function(loom_group_sources target)
       set(sum ${bytes})
     endif()
     set(bytes_${chosen} ${sum})
+    foreach(key IN LISTS included)
+      list(APPEND shared_${key} ${chosen})
+    endforeach()
     foreach(space IN LISTS names_namespaces)
       foreach(name IN LISTS names_own)
         list(APPEND own_${space}_${name} ${chosen})
