@@ -43,6 +43,7 @@ class CachingAllocator::Piece {
   bool allocated = false;
   bool expandable = false;  // of an expandable segment
   bool mapped = true;
+  bool used = true;             // else it is in unused_
   std::int64_t free_since = 0;  // in searches
   Piece* previous = nullptr;
   Piece* next = nullptr;
@@ -73,10 +74,34 @@ CachingAllocator::Pool& CachingAllocator::pool(const Piece& piece) {
   return pools_[piece.stream.place()][static_cast<std::size_t>(piece.life)][piece.small ? 1 : 0];
 }
 
-CachingAllocator::Piece* CachingAllocator::own(std::unique_ptr<Piece> piece) {
-  Piece* raw = piece.get();
-  pieces_.emplace(raw, std::move(piece));
-  return raw;
+CachingAllocator::Piece* CachingAllocator::make(const Piece& like) {
+  if (unused_.empty()) return pieces_.emplace_back(std::make_unique<Piece>(like)).get();
+  Piece* piece = unused_.back();
+  unused_.pop_back();
+  *piece = like;
+  return piece;
+}
+
+void CachingAllocator::drop(Piece* piece) {
+  piece->used = false;
+  unused_.push_back(piece);
+}
+
+template <class Set>
+void CachingAllocator::insert(Set& set, Piece* piece) {
+  if (unused_nodes_.empty()) {
+    set.insert(piece);
+    return;
+  }
+  auto node = std::move(unused_nodes_.back());
+  unused_nodes_.pop_back();
+  node.value() = piece;
+  set.insert(std::move(node));
+}
+
+template <class Set>
+void CachingAllocator::erase(Set& set, Piece* piece) {
+  if (auto node = set.extract(piece)) unused_nodes_.push_back(std::move(node));
 }
 
 std::int64_t CachingAllocator::rounded(std::int64_t bytes) const {
@@ -129,7 +154,7 @@ CachingAllocator::Piece* CachingAllocator::take_free(const Piece& wanted) {
     if (!is_oversized && piece->bytes >= settings_.max_split_bytes) return nullptr;
     if (is_oversized && piece->bytes >= wanted.bytes + settings_.max_non_split_rounding_bytes) return nullptr;
   }
-  pieces.erase(found);
+  unused_nodes_.push_back(pieces.extract(found));
   return piece;
 }
 
@@ -156,14 +181,14 @@ CachingAllocator::Piece* CachingAllocator::take_segment(const Piece& wanted) {
   if (settings_.expandable_segments) return take_mapped(wanted);
   const std::int64_t size = segment_bytes(wanted);
   if (stats_.reserved_bytes + size > capacity_bytes_) return nullptr;
-  auto piece = std::make_unique<Piece>(wanted);
+  Piece* piece = make(wanted);
   piece->address = next_address_;
   piece->bytes = size;
   next_address_ += size;
   grow(size);
   ++stats_.segments;
   tell(AllocatorAction::kSegmentAlloc, *piece);
-  return own(std::move(piece));
+  return piece;
 }
 
 void CachingAllocator::grow(std::int64_t bytes) {
@@ -180,14 +205,14 @@ void CachingAllocator::tell(AllocatorAction action, const Piece& piece, std::int
 
 // Cuts `piece` to `bytes`; the rest behind it is returned, in no pool.
 CachingAllocator::Piece* CachingAllocator::cut(Piece* piece, std::int64_t bytes) {
-  auto rest = std::make_unique<Piece>(*piece);
+  Piece* rest = make(*piece);
   rest->address += bytes;
   rest->bytes -= bytes;
   rest->previous = piece;
-  if (rest->next != nullptr) rest->next->previous = rest.get();
+  if (rest->next != nullptr) rest->next->previous = rest;
   piece->bytes = bytes;
-  piece->next = rest.get();
-  return own(std::move(rest));
+  piece->next = rest;
+  return rest;
 }
 
 // Cuts `piece`, which is in no pool, to `bytes`; the rest behind it becomes free.
@@ -195,7 +220,7 @@ void CachingAllocator::split(Piece* piece, std::int64_t bytes) { add_free(cut(pi
 
 void CachingAllocator::add_free(Piece* piece) {
   piece->free_since = searches_;
-  pool(*piece).pieces.insert(piece);
+  insert(pool(*piece).pieces, piece);
 }
 
 void CachingAllocator::free(Piece* piece) {
@@ -213,9 +238,9 @@ CachingAllocator::Piece* CachingAllocator::merge_with_free_neighbours(Piece* pie
   };
   const auto leave_pool = [this](Piece* other) {
     if (other->mapped) {
-      pool(*other).pieces.erase(other);
+      erase(pool(*other).pieces, other);
     } else {
-      pool(*other).unmapped.erase(other);
+      erase(pool(*other).unmapped, other);
     }
   };
   if (merges(piece->next)) {
@@ -235,7 +260,7 @@ void CachingAllocator::merge_with_next(Piece* piece) {
   piece->bytes += next->bytes;
   piece->next = next->next;
   if (piece->next != nullptr) piece->next->previous = piece;
-  pieces_.erase(next);
+  drop(next);
 }
 
 void CachingAllocator::empty_cache() {
@@ -259,11 +284,11 @@ void CachingAllocator::empty(Pool& free_pieces) {
 
 // A free segment.
 void CachingAllocator::give_back(Piece* piece) {
-  pool(*piece).pieces.erase(piece);
+  erase(pool(*piece).pieces, piece);
   stats_.reserved_bytes -= piece->bytes;
   --stats_.segments;
   tell(AllocatorAction::kSegmentFree, *piece);
-  pieces_.erase(piece);
+  drop(piece);
 }
 
 // Pieces that are never split: one that is large enough, or the largest ones until they are.
@@ -326,7 +351,7 @@ CachingAllocator::Piece* CachingAllocator::take_mapped(const Piece& wanted) {
     if (!map(next, std::min(missing, next->bytes))) return nullptr;
     piece = next;
   }
-  pool(*piece).pieces.erase(piece);
+  erase(pool(*piece).pieces, piece);
   return piece;
 }
 
@@ -339,7 +364,7 @@ CachingAllocator::Piece* CachingAllocator::find_room(const Piece& wanted) {
     for (Piece* at = first; room < wanted.bytes && is_free(at); at = at->next) room += at->bytes;
     if (room >= wanted.bytes) return first;
   }
-  auto range = std::make_unique<Piece>(wanted);
+  Piece* range = make(wanted);
   next_address_ = round_up(next_address_, kMediumSegment);
   range->address = next_address_;
   const std::int64_t most = std::min(device_bytes_, kLargestDevice) / 8 * 9;
@@ -347,35 +372,34 @@ CachingAllocator::Piece* CachingAllocator::find_room(const Piece& wanted) {
   range->expandable = true;
   range->mapped = false;
   next_address_ += range->bytes;
-  Piece* piece = own(std::move(range));
-  pool(*piece).unmapped.insert(piece);
+  insert(pool(*range).unmapped, range);
   ++stats_.segments;
-  return piece;
+  return range;
 }
 
 // Maps the first `bytes` of an unmapped piece, in pages; `piece` is then free, with free neighbours merged into it.
 bool CachingAllocator::map(Piece* piece, std::int64_t bytes) {
   const std::int64_t size = round_up(bytes, page_bytes(piece->small));
   if (stats_.reserved_bytes + size > capacity_bytes_) return false;
-  pool(*piece).unmapped.erase(piece);
+  erase(pool(*piece).unmapped, piece);
   if (size < piece->bytes) {
     Piece* rest = cut(piece, size);
-    pool(*rest).unmapped.insert(rest);
+    insert(pool(*rest).unmapped, rest);
   }
   grow(size);
   tell(AllocatorAction::kSegmentMap, *piece, size);
   piece->mapped = true;
   // As the caller holds `piece`, it takes in the one before it.
   if (Piece* before = piece->previous; before != nullptr && !before->allocated && before->mapped) {
-    pool(*before).pieces.erase(before);
+    erase(pool(*before).pieces, before);
     piece->address = before->address;
     piece->bytes += before->bytes;
     piece->previous = before->previous;
     if (piece->previous != nullptr) piece->previous->next = piece;
-    pieces_.erase(before);
+    drop(before);
   }
   if (Piece* next = piece->next; next != nullptr && !next->allocated && next->mapped) {
-    pool(*next).pieces.erase(next);
+    erase(pool(*next).pieces, next);
     merge_with_next(piece);
   }
   add_free(piece);
@@ -387,7 +411,7 @@ void CachingAllocator::unmap(Piece* piece) {
   const std::int64_t page = page_bytes(piece->small);
   const std::int64_t begin = round_up(piece->address, page), end = (piece->address + piece->bytes) / page * page;
   if (begin >= end) return;
-  pool(*piece).pieces.erase(piece);
+  erase(pool(*piece).pieces, piece);
   if (begin > piece->address) {
     Piece* pages = cut(piece, begin - piece->address);
     add_free(piece);
@@ -400,17 +424,17 @@ void CachingAllocator::unmap(Piece* piece) {
   piece = merge_with_free_neighbours(piece);
   if (piece->is_whole_segment()) {
     --stats_.segments;
-    pieces_.erase(piece);
+    drop(piece);
     return;
   }
-  pool(*piece).unmapped.insert(piece);
+  insert(pool(*piece).unmapped, piece);
 }
 
 std::vector<PoolStats> CachingAllocator::pools() const {
   const bool by_life = settings_.pools == PoolRule::kByLife;
   std::vector<PoolStats> all(by_life ? kLifeClasses : kStreams);
-  for (const auto& [piece, owner] : pieces_) {
-    if (!piece->mapped) continue;
+  for (const auto& piece : pieces_) {
+    if (!piece->used || !piece->mapped) continue;
     PoolStats& pool = all[by_life ? static_cast<std::size_t>(piece->life) : piece->stream.place()];
     pool.pool = by_life ? name(piece->life) : piece->stream.name();
     pool.reserved_bytes += piece->bytes;
@@ -427,10 +451,10 @@ std::vector<PoolStats> CachingAllocator::pools() const {
 std::vector<AllocatorSegment> CachingAllocator::segments() const {
   const auto is_mapped = [](const Piece* piece) { return piece != nullptr && piece->mapped; };
   std::vector<AllocatorSegment> all;
-  for (const auto& [first, owner] : pieces_) {
-    if (!first->mapped || is_mapped(first->previous)) continue;
+  for (const auto& first : pieces_) {
+    if (!first->used || !first->mapped || is_mapped(first->previous)) continue;
     AllocatorSegment segment{first->address, 0, first->stream, first->small, first->expandable};
-    for (const Piece* piece = first; is_mapped(piece); piece = piece->next) {
+    for (const Piece* piece = first.get(); is_mapped(piece); piece = piece->next) {
       segment.bytes += piece->bytes;
       segment.blocks.push_back({piece->address, piece->bytes, piece->requested_bytes, piece->allocated});
     }

@@ -28,7 +28,6 @@
 #include <memory>
 #include <set>
 #include <string>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -97,9 +96,10 @@ class CachingAllocator {
   struct ByAddress {
     bool operator()(const Piece* a, const Piece* b) const;
   };
+  using FreePieces = std::set<Piece*, BySizeThenAddress>;
   struct Pool {
-    std::set<Piece*, BySizeThenAddress> pieces;  // free
-    std::set<Piece*, ByAddress> unmapped;        // of expandable segments
+    FreePieces pieces;                     // free
+    std::set<Piece*, ByAddress> unmapped;  // of expandable segments
   };
 
   Pool& pool(const Piece& piece);
@@ -115,7 +115,12 @@ class CachingAllocator {
   void give_back(Piece* piece);
   bool give_back_oversized(const Piece& wanted);
   void collect_garbage();
-  Piece* own(std::unique_ptr<Piece> piece);
+  Piece* make(const Piece& like);
+  void drop(Piece* piece);
+  template <class Set>
+  void insert(Set& set, Piece* piece);
+  template <class Set>
+  void erase(Set& set, Piece* piece);
   void merge_with_next(Piece* piece);
   void grow(std::int64_t bytes);
   void tell(AllocatorAction action, const Piece& piece) const;
@@ -133,7 +138,10 @@ class CachingAllocator {
   const std::int64_t device_bytes_;
   const std::int64_t capacity_bytes_;
   std::array<std::array<std::array<Pool, 2>, kLifeClasses>, kStreams> pools_;  // by stream, class and size
-  std::unordered_map<Piece*, std::unique_ptr<Piece>> pieces_;
+  // Pieces and places in pools come and go with every request, so they are used again.
+  std::vector<std::unique_ptr<Piece>> pieces_;
+  std::vector<Piece*> unused_;
+  std::vector<FreePieces::node_type> unused_nodes_;
   std::int64_t next_address_ = 0;
   std::int64_t searches_ = 0;  // of free large pieces: ages are counted in them
   AllocatorStats stats_;
