@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/core/error.h"
+#include "engine/core/is_there.h"
 #include "engine/io/output_plan.h"
 #include "engine/io/output_target.h"
 #include "engine/job/effective_config.h"
@@ -21,11 +22,6 @@ const std::vector<std::string> kCheckpointFiles = {"latest_checkpointed_iteratio
 bool is_same_folder(const std::filesystem::path& one, const std::filesystem::path& other) {
   std::error_code error;
   return one.lexically_normal() == other.lexically_normal() || std::filesystem::equivalent(one, other, error);
-}
-
-bool is_there(const std::filesystem::path& path) {
-  std::error_code unreadable;
-  return std::filesystem::exists(path, unreadable);
 }
 
 void add_inputs(io::OutputPlan& plan, const train::TrainSections& a) {

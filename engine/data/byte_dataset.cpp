@@ -21,27 +21,27 @@ namespace fs = std::filesystem;
 constexpr std::uint64_t kSplitSeed = 1;
 constexpr std::int32_t kSeparator = 0;
 
-void check(const fs::path& path, const std::error_code& error) {
+void refuse_unreadable(const fs::path& path, const std::error_code& error) {
   if (error) config_error("--data-path '{}': cannot read: {}", escaped(path.string()), error.message());
 }
 
 void add_file(const fs::path& path, std::vector<fs::path>& found) {
   std::error_code error;
   const auto size_bytes = fs::file_size(path, error);
-  check(path, error);
+  refuse_unreadable(path, error);
   if (size_bytes > 0) found.push_back(path);
 }
 
 void add_folder(const fs::path& folder, std::vector<fs::path>& found) {
   std::error_code error;
   fs::recursive_directory_iterator entry(folder, error);
-  check(folder, error);
+  refuse_unreadable(folder, error);
   while (entry != fs::recursive_directory_iterator()) {
     const fs::path path = entry->path();
     std::error_code dangling;  // a link to nothing is not a regular file
     if (entry->is_regular_file(dangling)) add_file(path, found);
     entry.increment(error);
-    check(path, error);
+    refuse_unreadable(path, error);
   }
 }
 
@@ -50,7 +50,7 @@ std::vector<fs::path> find_files(const std::vector<fs::path>& paths) {
   for (const fs::path& path : paths) {
     std::error_code error;
     const fs::file_status status = fs::status(path, error);
-    check(path, error);
+    refuse_unreadable(path, error);
     if (fs::is_directory(status)) {
       add_folder(path, found);
     } else if (fs::is_regular_file(status)) {
@@ -65,7 +65,7 @@ std::vector<fs::path> find_files(const std::vector<fs::path>& paths) {
   std::erase_if(found, [&](const fs::path& path) {
     std::error_code error;
     const fs::path real = fs::canonical(path, error);
-    check(path, error);
+    refuse_unreadable(path, error);
     return !seen.insert(real).second;
   });
   return found;
@@ -87,9 +87,9 @@ std::int64_t stream_size(const std::vector<io::MappedFile>& files) {
 }
 
 // Which files are held out (see Split in the header); at least one is not.
-class Split {
+class HeldOutFiles {
  public:
-  Split(const std::vector<std::int64_t>& sizes, double fraction, std::int64_t sample_bytes)
+  HeldOutFiles(const std::vector<std::int64_t>& sizes, double fraction, std::int64_t sample_bytes)
       : sizes_(sizes), held_(sizes.size(), false), left_(sizes.size()) {
     const auto total_bytes = static_cast<double>(std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0}));
     const auto target_bytes = static_cast<std::int64_t>(fraction * total_bytes);
@@ -272,7 +272,7 @@ ByteData open_byte_data(const ByteDataOptions& options) {
   if (split) {
     std::vector<std::int64_t> sizes;
     for (const io::MappedFile& file : files) sizes.push_back(size_of(file));
-    const Split parts(sizes, options.held_out_fraction, options.seq_length + 1);
+    const HeldOutFiles parts(sizes, options.held_out_fraction, options.seq_length + 1);
     for (std::size_t i = 0; i < files.size(); ++i) {
       (parts.held()[i] ? held_out : train).push_back(std::move(files[i]));
     }

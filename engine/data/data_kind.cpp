@@ -2,6 +2,7 @@
 #include <system_error>
 
 #include "engine/core/error.h"
+#include "engine/core/is_there.h"
 #include "engine/core/parse_number.h"
 #include "engine/core/shown_text.h"
 #include "engine/data/options.h"
@@ -12,11 +13,6 @@ namespace loom::data {
 namespace {
 
 namespace fs = std::filesystem;
-
-bool is_there(const fs::path& path) {
-  std::error_code unreadable;
-  return fs::exists(path, unreadable);
-}
 
 bool is_prefix(const fs::path& word) { return is_there(io::idx_path(word)) || is_there(io::bin_path(word)); }
 
@@ -29,7 +25,7 @@ fs::path input_ids_of(const fs::path& word) {
 bool names_samples(const fs::path& word) { return !is_prefix(word) && is_there(input_ids_of(word)); }
 
 // The pairs that a word names.
-std::vector<fs::path> pairs_of(const fs::path& word, const DataOptions& options) {
+std::vector<fs::path> pairs_of_word(const fs::path& word, const DataOptions& options) {
   if (!options.is_instruction_dataset) return {word};
   std::vector<fs::path> pairs;
   const auto add = [&](AnswerKind kind) {
@@ -47,7 +43,7 @@ std::vector<fs::path> pairs_of(const fs::path& word, const DataOptions& options)
   return pairs;
 }
 
-std::vector<fs::path> words_of(const DataOptions& options) {
+std::vector<fs::path> data_words(const DataOptions& options) {
   std::vector<fs::path> words = options.data_path;
   for (const auto& part : options.part_data_path) words.insert(words.end(), part.begin(), part.end());
   return words;
@@ -62,7 +58,7 @@ bool has_parts(const DataOptions& options) {
 DataKind data_kind(const DataOptions& options) {
   if (options.mm_data) return DataKind::kConversations;
   if (options.is_instruction_dataset) return DataKind::kInstructions;
-  const std::vector<fs::path> words = words_of(options);
+  const std::vector<fs::path> words = data_words(options);
   if (const auto sft = std::ranges::find_if(words, names_samples); sft != words.end()) {
     config_error(
         "{} names samples for fine-tuning: there is {}; add --stage sft, or give the prefix of a pair of token ids",
@@ -84,7 +80,7 @@ DataKind data_kind(const DataOptions& options) {
 std::vector<std::string> data_weights(const DataOptions& options) {
   std::vector<std::string> weights;
   if (options.mm_data || data_kind(options) == DataKind::kBytes) return weights;
-  for (const fs::path& word : words_of(options)) {
+  for (const fs::path& word : data_words(options)) {
     if (is_weight(word)) weights.push_back(word.string());
   }
   return weights;
@@ -94,9 +90,9 @@ std::vector<fs::path> data_inputs(const DataOptions& options) {
   if (options.mm_data) return {*options.mm_data};
   if (data_kind(options) == DataKind::kBytes) return options.data_path;
   std::vector<fs::path> files;
-  for (const fs::path& word : words_of(options)) {
+  for (const fs::path& word : data_words(options)) {
     if (is_weight(word)) continue;
-    for (const fs::path& pair : pairs_of(word, options)) {
+    for (const fs::path& pair : pairs_of_word(word, options)) {
       files.push_back(io::idx_path(pair));
       files.push_back(io::bin_path(pair));
     }

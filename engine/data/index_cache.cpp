@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "engine/core/digest.h"
+#include "engine/core/is_there.h"
 #include "engine/core/log.h"
 #include "engine/core/shown_text.h"
 #include "engine/io/atomic_file.h"
@@ -124,11 +125,6 @@ class IndexFile {
   std::span<const std::byte> rest_;
   std::string why_not_;
 };
-
-bool is_there(const fs::path& path) {
-  std::error_code error;
-  return fs::exists(path, error);
-}
 
 // The content of an intact file; a damaged file is reported and treated as missing.
 std::optional<IndexArrays> read_indices(const fs::path& path, const std::string& description,

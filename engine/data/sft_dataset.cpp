@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::int32_t kNotLearnt = -100;
 
-std::string shown(const SftFiles& files) { return escaped(files.prefix().string()); }
+std::string shown_prefix(const SftFiles& files) { return escaped(files.prefix().string()); }
 
 // --- the order of lines ---
 
@@ -37,14 +37,14 @@ Epochs epochs_of(const std::string& flag, const SftFiles& files, DataSplit split
     config_error(
         "{} {}: {} samples are needed of its part for {}, lines [{}, {}) of {}, which has no line; give that part more "
         "in --split, or ask for no sample of it",
-        flag, shown(files), *samples, name_of(split), range.begin, range.end, files.line_count());
+        flag, shown_prefix(files), *samples, name_of(split), range.begin, range.end, files.line_count());
   }
   if (range.size() == 0) return {};
   const std::int64_t size = epoch_size(range, options);
   const std::int64_t wanted = samples.value_or(size);
   const std::int64_t count = wanted / size + (wanted % size == 0 ? 0 : 1);
   if (!checked_multiply(count, size * 8)) {
-    config_error("{} {}: {} samples are needed of its part for {}; ask for fewer", flag, shown(files), wanted,
+    config_error("{} {}: {} samples are needed of its part for {}; ask for fewer", flag, shown_prefix(files), wanted,
                  name_of(split));
   }
   return {size, count};
@@ -62,7 +62,7 @@ std::vector<std::int64_t> order_of(const SequenceRange& range, const Epochs& epo
   return lines;
 }
 
-std::string description_of(const SequenceRange& range, const Epochs& epochs, const SftSampleOptions& options) {
+std::string described_samples(const SequenceRange& range, const Epochs& epochs, const SftSampleOptions& options) {
   return fmt::format("SFT samples\nrange {} {}\nepochs {} of {}\nseed {}\nshuffle {}\n", range.begin, range.end,
                      epochs.count, epochs.size, options.seed, options.shuffle);
 }
@@ -73,10 +73,10 @@ std::int32_t padding_id(const std::string& flag, const SftFiles& files, const Sf
   config_error(
       "{} {}: samples for fine-tuning are padded, and no tokenizer gives an id for that; give "
       "--tokenizer-name-or-path DIR with a pad_token or an eos_token",
-      flag, shown(files));
+      flag, shown_prefix(files));
 }
 
-void check(const std::string& flag, const SftFiles& files, const SftSampleOptions& options) {
+void check_files(const std::string& flag, const SftFiles& files, const SftSampleOptions& options) {
   require(options.seq_length >= 1 && options.pad_to_multiple_of >= 1 && options.padded_batch >= 1,
           "seq_length {}, pad_to_multiple_of {}, padded_batch {}", options.seq_length, options.pad_to_multiple_of,
           options.padded_batch);
@@ -89,7 +89,7 @@ void check(const std::string& flag, const SftFiles& files, const SftSampleOption
     config_error(
         "{} {}: --reset-attention-mask and --reset-position-ids need the id that ends a document, and no tokenizer "
         "gives one; give --tokenizer-name-or-path DIR with an eos_token",
-        flag, shown(files));
+        flag, shown_prefix(files));
   }
 }
 
@@ -152,11 +152,11 @@ SftDataset::SftDataset(const std::string& flag, std::shared_ptr<const SftFiles> 
                        const SplitShare& share, std::optional<std::int64_t> samples, const SftSampleOptions& options,
                        const IndexCache& cache)
     : flag_(flag), files_(std::move(files)), options_(options) {
-  check(flag_, *files_, options_);
+  check_files(flag_, *files_, options_);
   pad_ = padding_id(flag_, *files_, options_);
   range_ = range_of(share, files_->line_count());
   const Epochs epochs = epochs_of(flag_, *files_, split, range_, samples, options_);
-  index_ = cached_indices(cache, fmt::format("sft-{}", name_of(split)), description_of(range_, epochs, options_),
+  index_ = cached_indices(cache, fmt::format("sft-{}", name_of(split)), described_samples(range_, epochs, options_),
                           {sizeof(std::int64_t)},
                           [&] { return std::vector<IndexVector>{order_of(range_, epochs, options_)}; });
   lines_ = index_.get<std::int64_t>(0);
@@ -168,7 +168,7 @@ std::int64_t SftDataset::line_of(std::int64_t sample) const {
   const std::int64_t line = lines_[static_cast<std::size_t>(sample)];
   if (range_.begin <= line && line < range_.end) return line;
   raise<Error>("{}: the index of sample {} leads out of the data; remove the cached indices and start again",
-               shown(*files_), sample);
+               shown_prefix(*files_), sample);
 }
 
 SftDataset::Line SftDataset::read(std::int64_t sample) const {
@@ -200,13 +200,13 @@ void SftDataset::check_mask(const Line& line) const {
           "{} {}: attention_mask of line {} is {} at token {}, where {} is the most; it numbers the samples of a line "
           "1, "
           "2, 3 in turn and is 0 behind them",
-          flag_, shown(*files_), line.number, number, i, most);
+          flag_, shown_prefix(*files_), line.number, number, i, most);
     }
     if (number > 1 && !options_.neat_pack) {
       config_error(
           "{} {}: attention_mask of line {} numbers the samples of the line, which would see each other; give "
           "--neat-pack",
-          flag_, shown(*files_), line.number);
+          flag_, shown_prefix(*files_), line.number);
     }
     before = number;
   }
@@ -218,7 +218,7 @@ void SftDataset::cut(Line& line) const {
   if (options_.neat_pack) {
     config_error(
         "{} {}: line {} has {} tokens of packed samples, more than --seq-length {}; preprocess with this --seq-length",
-        flag_, shown(*files_), line.number, line.size, most);
+        flag_, shown_prefix(*files_), line.number, line.size, most);
   }
   switch (options_.cut) {
     case CutRule::kTurns:
@@ -232,7 +232,7 @@ void SftDataset::cut(Line& line) const {
       config_error(
           "line {} of {} {} has {} tokens, more than --seq-length {}, and is not cut; give --variable-seq-lengths, or "
           "preprocess with this --seq-length",
-          line.number, flag_, shown(*files_), line.size, most);
+          line.number, flag_, shown_prefix(*files_), line.size, most);
   }
   line.ids.resize(line.size);
   line.labels.resize(line.size);

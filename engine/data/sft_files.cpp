@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "engine/core/error.h"
+#include "engine/core/is_there.h"
 #include "engine/core/shown_text.h"
 
 namespace loom::data {
@@ -10,12 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string shown(const fs::path& path) { return escaped(path.string()); }
-
-bool is_there(const fs::path& path) {
-  std::error_code ignored;
-  return fs::exists(path, ignored);
-}
+std::string shown_file(const fs::path& path) { return escaped(path.string()); }
 
 io::IndexedDataset open_key(const std::string& flag, const fs::path& prefix, const SftKeys& keys,
                             const std::string& key) {
@@ -23,7 +19,7 @@ io::IndexedDataset open_key(const std::string& flag, const fs::path& prefix, con
   for (const fs::path& file : {io::bin_path(pair), io::idx_path(pair)}) {
     if (is_there(file)) continue;
     config_error(
-        "{} {}: {} is not there; {}", flag, shown(prefix), shown(file),
+        "{} {}: {} is not there; {}", flag, shown_file(prefix), shown_file(file),
         keys.attention_mask.empty()
             ? "data of preferences has the pairs chosen_input_ids, chosen_labels, rejected_input_ids and "
               "rejected_labels, which `shardloom preprocess` writes with a pairwise handler"
@@ -32,8 +28,8 @@ io::IndexedDataset open_key(const std::string& flag, const fs::path& prefix, con
   }
   io::IndexedDataset opened(pair);
   if (opened.dtype() == io::IndexedDtype::kF32 || opened.dtype() == io::IndexedDtype::kF64) {
-    config_error("{} {}: {} holds {}, which are not token ids; give pairs of integers", flag, shown(prefix),
-                 shown(pair), io::name_of(opened.dtype()));
+    config_error("{} {}: {} holds {}, which are not token ids; give pairs of integers", flag, shown_file(prefix),
+                 shown_file(pair), io::name_of(opened.dtype()));
   }
   return opened;
 }
@@ -41,8 +37,8 @@ io::IndexedDataset open_key(const std::string& flag, const fs::path& prefix, con
 void check_same_lengths(const std::string& flag, const fs::path& prefix, const io::IndexedDataset& first,
                         const io::IndexedDataset& other) {
   if (first.sequence_count() != other.sequence_count()) {
-    config_error("{} {}: {} has {} sequences, and {} has {}; write them together", flag, shown(prefix),
-                 shown(first.prefix().filename()), first.sequence_count(), shown(other.prefix().filename()),
+    config_error("{} {}: {} has {} sequences, and {} has {}; write them together", flag, shown_file(prefix),
+                 shown_file(first.prefix().filename()), first.sequence_count(), shown_file(other.prefix().filename()),
                  other.sequence_count());
   }
   const auto a = first.length_bytes();
@@ -50,8 +46,9 @@ void check_same_lengths(const std::string& flag, const fs::path& prefix, const i
   if (a.empty() || std::memcmp(a.data(), b.data(), a.size()) == 0) return;
   for (std::int64_t i = 0; i < first.sequence_count(); ++i) {
     if (first.length(i) == other.length(i)) continue;
-    config_error("{} {}: sequence {} has {} numbers in {}, and {} in {}; write them together", flag, shown(prefix), i,
-                 first.length(i), shown(first.prefix().filename()), other.length(i), shown(other.prefix().filename()));
+    config_error("{} {}: sequence {} has {} numbers in {}, and {} in {}; write them together", flag, shown_file(prefix),
+                 i, first.length(i), shown_file(first.prefix().filename()), other.length(i),
+                 shown_file(other.prefix().filename()));
   }
 }
 

@@ -36,7 +36,7 @@ bool is_longer(std::int64_t side, std::int64_t other) {
   return static_cast<double>(side) / static_cast<double>(other) > static_cast<double>(kMostRatio);
 }
 
-void check(ImageSize size, const PreclampOptions& options) {
+void check_preclamp(ImageSize size, const PreclampOptions& options) {
   if (options.min_pixels < 0 || options.max_pixels < std::max<std::int64_t>(1, options.min_pixels) ||
       options.max_pixels > kMostPixels) {
     config_error(
@@ -51,7 +51,7 @@ void check(ImageSize size, const PreclampOptions& options) {
 }
 
 std::vector<Step> steps_of(ImageSize size, const PreclampOptions& options) {
-  check(size, options);
+  check_preclamp(size, options);
   std::vector<Step> steps;
   const auto go_to = [&](ImageSize next, Filter filter) {
     size = next;

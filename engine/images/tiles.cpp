@@ -10,11 +10,11 @@ namespace loom::images {
 namespace {
 
 constexpr std::int64_t kMostTiles = 1024;
-constexpr std::int64_t kLongestSide = 8192;
+constexpr std::int64_t kLongestTileSide = 8192;
 
-void check(ImageSize size, const TileOptions& options) {
-  if (options.image_size < 1 || options.image_size > kLongestSide) {
-    config_error("pictures: image_size is {}; use 1 to {}", options.image_size, kLongestSide);
+void check_tiles(ImageSize size, const TileOptions& options) {
+  if (options.image_size < 1 || options.image_size > kLongestTileSide) {
+    config_error("pictures: image_size is {}; use 1 to {}", options.image_size, kLongestTileSide);
   }
   if (options.min_tiles < 1 || options.max_tiles < options.min_tiles || options.max_tiles > kMostTiles) {
     config_error("pictures: {} to {} tiles; use 1 <= least <= most <= {}", options.min_tiles, options.max_tiles,
@@ -40,7 +40,7 @@ std::vector<std::array<std::int64_t, 2>> candidates(const TileOptions& options) 
 }  // namespace
 
 std::array<std::int64_t, 2> tile_grid(ImageSize size, const TileOptions& options) {
-  check(size, options);
+  check_tiles(size, options);
   const auto side = static_cast<double>(options.image_size);
   const double ratio = static_cast<double>(size.width) / static_cast<double>(size.height);
   const double area = static_cast<double>(size.width) * static_cast<double>(size.height);
@@ -98,12 +98,12 @@ std::vector<float> tile_values(std::span<const Image> tiles, const Channels& mea
 }
 
 std::int64_t tile_tokens(std::int64_t image_size, std::int64_t patch_size, double down_sample_ratio) {
-  if (image_size < 1 || patch_size < 1 || image_size > kLongestSide || !(down_sample_ratio > 0) ||
+  if (image_size < 1 || patch_size < 1 || image_size > kLongestTileSide || !(down_sample_ratio > 0) ||
       down_sample_ratio > 1) {
     config_error(
         "pictures: image_size {}, patch_size {}, down_sample_ratio {}; use sides of 1 to {} and a ratio in "
         "(0, 1]",
-        image_size, patch_size, down_sample_ratio, kLongestSide);
+        image_size, patch_size, down_sample_ratio, kLongestTileSide);
   }
   const double side = static_cast<double>(image_size / patch_size) * down_sample_ratio;
   if (side != std::floor(side) || side < 1) {

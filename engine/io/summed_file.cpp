@@ -17,7 +17,7 @@
 namespace loom::io {
 namespace {
 
-constexpr std::size_t kBufferBytes = std::size_t{1} << 20;
+constexpr std::size_t kSummedBytes = std::size_t{1} << 20;
 
 [[noreturn]] void cannot(const std::filesystem::path& path, std::string_view verb, int error) {
   raise<Error>("{}: cannot {}: {}", escaped(path.string()), verb, reason_of(error));
@@ -28,7 +28,7 @@ constexpr std::size_t kBufferBytes = std::size_t{1} << 20;
 SummedFile::SummedFile(std::filesystem::path path) : path_(std::move(path)) {
   fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
   if (fd_ < 0) cannot(path_, "create", errno);
-  buffer_.reserve(kBufferBytes);
+  buffer_.reserve(kSummedBytes);
 }
 
 SummedFile::~SummedFile() {
@@ -37,8 +37,8 @@ SummedFile::~SummedFile() {
 
 void SummedFile::append(std::span<const std::byte> bytes) {
   sum_.size_bytes += bytes.size();
-  if (bytes.size() + buffer_.size() > kBufferBytes) flush();
-  if (bytes.size() >= kBufferBytes) return write(bytes);
+  if (bytes.size() + buffer_.size() > kSummedBytes) flush();
+  if (bytes.size() >= kSummedBytes) return write(bytes);
   buffer_.insert(buffer_.end(), bytes.begin(), bytes.end());
 }
 

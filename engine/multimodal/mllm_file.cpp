@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "engine/core/error.h"
+#include "engine/core/is_there.h"
 #include "engine/core/shown_text.h"
 #include "engine/text/records/record.h"
 
@@ -22,11 +23,6 @@ std::int64_t occurrences(std::string_view text, std::string_view word) {
   std::int64_t count = 0;
   for (std::size_t at = text.find(word); at != text.npos; at = text.find(word, at + word.size())) ++count;
   return count;
-}
-
-bool is_there(const fs::path& path) {
-  std::error_code ignored;
-  return fs::exists(path, ignored);
 }
 
 // One row of a file.

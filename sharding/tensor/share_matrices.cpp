@@ -19,7 +19,6 @@ namespace loom::sharding {
 namespace {
 
 using nn::Args;
-using nn::Value;
 
 // The first argument, whole on all ranks, whose gradient is the sum of the ranks'.
 void take_whole_input(nn::Module& module, const dist::TensorRanks& shared, const std::string& path) {
@@ -77,7 +76,7 @@ void gather_beside_products(nn::Module& block, const std::vector<nn::MatrixLayer
         args.tensor(0), dist::GatheredInput::Options{shared.slices, shared.gathers_again}, shared.ranks, path);
     args.positional[0] = gathered->whole();
     const Running running(*input, gathered);
-    Value result = inner(std::move(args));
+    nn::Value result = inner(std::move(args));
     gathered->wait();
     return result;
   });
@@ -92,9 +91,9 @@ Tensor summed(const Tensor& x, const dist::TensorRanks& shared, const std::strin
 // Each rank computes its part of the tokens.
 void share_tokens(nn::Module& module, const dist::TensorRanks& shared, const std::string& path) {
   if (shared.sequence_parallel) return;
-  module.wrap_call([shared, path](const nn::Module::Run& inner, Args args) -> Value {
+  module.wrap_call([shared, path](const nn::Module::Run& inner, Args args) -> nn::Value {
     args.positional[0] = dist::own_part(args.tensor(0), 1, shared.ranks, path);
-    const Value result = inner(std::move(args));
+    const nn::Value result = inner(std::move(args));
     const auto joined = [&](const Tensor& part) {
       return dist::all_gather(part, 1, shared.ranks, path, dist::Loss::kOfAll);
     };
@@ -131,7 +130,7 @@ Tensor joined_logits(const Tensor& part, std::int64_t vocab, const dist::TensorR
 void share_logits(nn::Module& output, const nn::ParamSlot& weight, const dist::TensorRanks& shared,
                   const std::string& path) {
   const std::int64_t first = weight.shard.offset[0], vocab = weight.shard.global_shape[0];
-  output.wrap_call([shared, path, first, vocab, &weight](const nn::Module::Run& inner, Args args) -> Value {
+  output.wrap_call([shared, path, first, vocab, &weight](const nn::Module::Run& inner, Args args) -> nn::Value {
     if (args.positional.size() == 1) {
       return joined_logits(inner(std::move(args)).tensor(), vocab, shared, path);
     }

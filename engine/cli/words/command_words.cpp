@@ -7,6 +7,7 @@
 
 #include "engine/cli/words/flags.h"
 #include "engine/cli/words/refusals.h"
+#include "engine/cli/words/written_flags.h"
 #include "engine/core/error.h"
 #include "engine/core/parse_number.h"
 #include "engine/core/spelling.h"
@@ -40,13 +41,6 @@ std::string unknown_flag(const Command& app, const std::string& name) {
                              : fmt::format("see {} --help{}", app.full_name(), app.has_short_help() ? " all" : ""));
 }
 
-// "--data_path=d" and "--data-path=d" are of "--data-path".
-std::string flag_name(std::string_view word) {
-  std::string name(word.substr(0, word.find('=')));
-  std::ranges::replace(name, '_', '-');
-  return name;
-}
-
 bool takes_several(const Apps& apps, const std::string& name) {
   return std::ranges::any_of(apps, [&](const Command* app) { return app->most_values(name) > 1; });
 }
@@ -54,9 +48,9 @@ bool takes_several(const Apps& apps, const std::string& name) {
 // Of a flag with several values that is given again, the last: a parser would take the values of both.
 void keep_last_lists(std::vector<std::string>& words, const Apps& apps) {
   for (std::size_t i = 0; i < words.size();) {
-    const std::string name = words[i].starts_with("--") ? flag_name(words[i]) : std::string{};
+    const std::string name = flag_name(words[i]);
     const auto from = words.begin() + static_cast<std::ptrdiff_t>(i);
-    const auto again = [&](const std::string& word) { return word.starts_with("--") && flag_name(word) == name; };
+    const auto again = [&](const std::string& word) { return flag_name(word) == name; };
     if (name.empty() || !takes_several(apps, name) || std::none_of(from + 1, words.end(), again)) {
       ++i;
       continue;

@@ -26,7 +26,7 @@ Words take_files(Words& rest) {
   return files;
 }
 
-void check(const Words& files, const Words& rest) {
+void check_compared(const Words& files, const Words& rest) {
   if (files.size() != 2) {
     config_error("--compare has {} file{}; give two, A and B", files.size(), files.size() == 1 ? "" : "s");
   }
@@ -62,7 +62,7 @@ std::optional<ComparedWords> compared_words(const Words& words) {
   }
   Words rest = words;
   const Words files = take_files(rest);
-  check(files, rest);
+  check_compared(files, rest);
   ComparedWords compared;
   for (std::size_t i = 0; i < 2; ++i) {
     compared.files[i] = files[i];

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "engine/core/error.h"
+#include "engine/core/is_there.h"
 #include "engine/core/shown_text.h"
 #include "engine/formats/indexed/indexed_layout.h"
 
@@ -49,11 +50,6 @@ T value_at(std::span<const std::byte> bytes, std::int64_t at) {
 std::int64_t size_of(const MappedFile& file) { return static_cast<std::int64_t>(file.bytes().size()); }
 
 std::string shown(const fs::path& path) { return escaped(path.string()); }
-
-bool is_there(const fs::path& path) {
-  std::error_code error;
-  return fs::exists(path, error);
-}
 
 // Possible meanings of a prefix without a pair: the name of one of the files, or the output prefix of
 // preprocess_data, which appends the key and the level.

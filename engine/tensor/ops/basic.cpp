@@ -13,7 +13,7 @@ namespace loom::ops {
 namespace {
 
 // a + b where b's sizes are the last ones of a's.
-Tensor add_rows(const Tensor& a, const Tensor& b) {
+Tensor add_same_rows(const Tensor& a, const Tensor& b) {
   Tensor y = Tensor::empty(a.shape(), a.dtype());
   launch("add", pass_cost(static_cast<double>(a.numel()), {a, b}, {y}), [&] {
     const std::int64_t part = b.numel();
@@ -31,7 +31,7 @@ Tensor add_rows(const Tensor& a, const Tensor& b) {
 Tensor add(const Tensor& a, const Tensor& b) {
   check_broadcast("add", a, b);
   const bool rows = is_suffix(b.shape(), a.shape());
-  Tensor y = rows ? add_rows(a, b) : broadcast_binary("add", kernels::BinaryOp::kAdd, a, b);
+  Tensor y = rows ? add_same_rows(a, b) : broadcast_binary("add", kernels::BinaryOp::kAdd, a, b);
   autograd::record(
       "add", {a, b}, {}, {y},
       [rows, of_a = a.shape(), of_b = b.shape()](Saved, const Grads& grads, const Needs& needs) -> Grads {

@@ -78,7 +78,7 @@ void copy_part(const Tensor& wide, const Tensor& narrow, int dim, std::int64_t a
 }
 
 // One part of x along `dim`, unrecorded.
-Tensor part_of(std::string_view kernel, const Tensor& x, int dim, std::int64_t at, std::int64_t size) {
+Tensor slice_of(std::string_view kernel, const Tensor& x, int dim, std::int64_t at, std::int64_t size) {
   Tensor part = Tensor::empty(with_size(x.shape(), dim, size), x.dtype());
   launch(kernel, pass_cost(0, {part}, {part}), [&] { copy_part(x, part, dim, at, false); });
   return part;
@@ -96,7 +96,7 @@ Tensor swapped(std::string_view kernel, const Tensor& x, int a, int b) {
   return y;
 }
 
-void check_parts(const std::vector<Tensor>& parts, int dim) {
+void check_concat(const std::vector<Tensor>& parts, int dim) {
   const Shape& first = parts.front().shape();
   for (const Tensor& part : parts) {
     const Shape& shape = part.shape();
@@ -180,7 +180,7 @@ Tensor mean(const Tensor& x, int dim, bool keep_dim) { return sum_over("mean", x
 Tensor concat(const std::vector<Tensor>& parts, int given_dim) {
   check_model(!parts.empty(), "concat: no tensor is given; give one or more");
   const int dim = checked_dim("concat", parts.front(), given_dim);
-  check_parts(parts, dim);
+  check_concat(parts, dim);
   std::vector<std::int64_t> sizes;
   for (const Tensor& part : parts) sizes.push_back(part.shape()[dim]);
   const std::int64_t total = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
@@ -196,7 +196,7 @@ Tensor concat(const std::vector<Tensor>& parts, int given_dim) {
     Grads result(sizes.size());
     std::int64_t at = 0;
     for (std::size_t i = 0; i < sizes.size(); at += sizes[i++]) {
-      if (needs[i]) result[i] = part_of("concat_grad", grads[0], dim, at, sizes[i]);
+      if (needs[i]) result[i] = slice_of("concat_grad", grads[0], dim, at, sizes[i]);
     }
     return result;
   });
@@ -212,7 +212,7 @@ std::vector<Tensor> split(const Tensor& x, const std::vector<std::int64_t>& size
   std::vector<Tensor> parts;
   std::int64_t at = 0;
   for (const std::int64_t size : sizes) {
-    parts.push_back(part_of("split", x, dim, at, size));
+    parts.push_back(slice_of("split", x, dim, at, size));
     at += size;
   }
   autograd::record(

@@ -10,7 +10,7 @@
 namespace loom::ops {
 namespace {
 
-std::byte* row_at(const Tensor& x, std::int64_t row) {
+std::byte* start_of_row(const Tensor& x, std::int64_t row) {
   return static_cast<std::byte*>(x.raw()) + row * x.shape()[-1] * element_bytes(x.dtype());
 }
 
@@ -20,10 +20,10 @@ void check_ranges(const RowRanges& from, const RowRanges& to) {
 }
 
 // Of the ranges; of one where they are one on both sides.
-struct Ranges {
+struct RowPairs {
   RowRanges from, to;
 
-  Ranges(const RowRanges& given_from, const RowRanges& given_to) : from(given_from), to(given_to) {
+  RowPairs(const RowRanges& given_from, const RowRanges& given_to) : from(given_from), to(given_to) {
     check_ranges(from, to);
     if (!from.are_one() || !to.are_one()) return;
     from = {from.begin, from.rows * from.count};
@@ -33,8 +33,8 @@ struct Ranges {
 };
 
 // op.n and op.k, transpose_b and bias are given.
-void multiply_rows(std::string_view name, kernels::Gemm op, const Tensor& a, const Tensor& b, const Tensor& c,
-                   const Ranges& rows) {
+void multiply_row_ranges(std::string_view name, kernels::Gemm op, const Tensor& a, const Tensor& b, const Tensor& c,
+                         const RowPairs& rows) {
   op.m = rows.from.rows;
   op.ab = a.dtype();
   op.c = c.dtype();
@@ -45,7 +45,7 @@ void multiply_rows(std::string_view name, kernels::Gemm op, const Tensor& a, con
   cost.written_bytes += rows.all() * op.n * element_bytes(c.dtype());
   launch(name, cost, [&] {
     for (std::int64_t i = 0; i < batch; ++i) {
-      kernels::gemm(op, row_at(a, rows.from.row_of(i)), b.raw(), row_at(c, rows.to.row_of(i)));
+      kernels::gemm(op, start_of_row(a, rows.from.row_of(i)), b.raw(), start_of_row(c, rows.to.row_of(i)));
     }
   });
 }
@@ -58,23 +58,23 @@ void linear_of_rows(const Tensor& x, const RowRanges& from, const LinearMatrix& 
                          .k = x.shape()[-1],
                          .transpose_b = matrix.out_in,
                          .bias = matrix.bias.defined() ? matrix.bias.raw() : nullptr};
-  multiply_rows("linear", op, x, matrix.weight, y, {from, to});
+  multiply_row_ranges("linear", op, x, matrix.weight, y, {from, to});
 }
 
 void linear_dx_of_rows(const Tensor& dy, const RowRanges& from, const LinearMatrix& matrix, const Tensor& dx,
                        const RowRanges& to) {
   const kernels::Gemm op{.n = dx.shape()[-1], .k = dy.shape()[-1], .transpose_b = !matrix.out_in};
-  multiply_rows("linear_dx", op, dy, matrix.weight, dx, {from, to});
+  multiply_row_ranges("linear_dx", op, dy, matrix.weight, dx, {from, to});
 }
 
 void add_rows(const Tensor& x, const RowRanges& from, const Tensor& y, const RowRanges& to) {
-  const Ranges rows(from, to);
+  const RowPairs rows(from, to);
   const std::int64_t bytes = rows.all() * x.shape()[-1] * element_bytes(x.dtype());
   const Cost cost{static_cast<double>(rows.all() * x.shape()[-1]), 2 * bytes, bytes};
   launch("grad_add", cost, [&] {
     for (std::int64_t i = 0; i < rows.from.count; ++i) {
-      std::byte* const place = row_at(y, rows.to.row_of(i));
-      kernels::add(x.dtype(), rows.from.rows * x.shape()[-1], row_at(x, rows.from.row_of(i)), place, place);
+      std::byte* const place = start_of_row(y, rows.to.row_of(i));
+      kernels::add(x.dtype(), rows.from.rows * x.shape()[-1], start_of_row(x, rows.from.row_of(i)), place, place);
     }
   });
 }

@@ -20,7 +20,7 @@ struct Range {
   std::int64_t count = 0;
 };
 
-Range rows_of(const Tensor& offsets, std::int64_t expert) {
+Range rows_of_expert(const Tensor& offsets, std::int64_t expert) {
   const std::int64_t* at = offsets.data<std::int64_t>() + expert;
   return {at[0], at[1] - at[0]};
 }
@@ -31,7 +31,7 @@ std::int64_t expert_count(const Tensor& offsets) { return offsets.numel() - 1; }
 std::int64_t used_experts(const Tensor& offsets, std::int64_t rows) {
   if (offsets.raw() == nullptr) return std::min(expert_count(offsets), rows);
   std::int64_t used = 0;
-  for (std::int64_t e = 0; e < expert_count(offsets); ++e) used += rows_of(offsets, e).count > 0;
+  for (std::int64_t e = 0; e < expert_count(offsets); ++e) used += rows_of_expert(offsets, e).count > 0;
   return used;
 }
 
@@ -72,7 +72,7 @@ void multiply_rows(std::string_view name, kernels::Gemm op, const Tensor& x, con
   cost.k = op.k;
   launch(name, cost, [&] {
     for (std::int64_t e = 0; e < expert_count(offsets); ++e) {
-      const Range range = rows_of(offsets, e);
+      const Range range = rows_of_expert(offsets, e);
       if (range.count == 0) continue;
       op.m = range.count;
       if (DecodingScope::is_current() && kernels::are_few_rows(op.m, op.ab)) {
@@ -95,7 +95,7 @@ void weight_gradients(const Tensor& dy, const Tensor& x, const Tensor& offsets, 
   cost.k = ceil_div(x.shape()[0], cost.batch);
   launch("grouped_linear_dw", cost, [&] {
     for (std::int64_t e = 0; e < expert_count(offsets); ++e) {
-      const Range range = rows_of(offsets, e);
+      const Range range = rows_of_expert(offsets, e);
       const kernels::Gemm op{.m = dy.shape()[1],
                              .n = x.shape()[1],
                              .k = range.count,
@@ -107,7 +107,7 @@ void weight_gradients(const Tensor& dy, const Tensor& x, const Tensor& offsets, 
   });
 }
 
-void check_rows(std::string_view op, const Tensor& x, const ExpertRows& rows) {
+void check_expert_rows(std::string_view op, const Tensor& x, const ExpertRows& rows) {
   check_model(x.shape().ndim() == 2 && x.shape()[0] == rows.row_slots.numel(),
               "{}: {} with {} rows in order of expert; [rows, dim] is needed", op, x.shape(), rows.row_slots.numel());
 }
@@ -152,7 +152,7 @@ Tensor gather_tokens(const Tensor& x, const ExpertRows& rows) {
 }
 
 Tensor grouped_linear(const Tensor& x, const Tensor& weight, const ExpertRows& rows) {
-  check_rows("grouped_linear", x, rows);
+  check_expert_rows("grouped_linear", x, rows);
   check_model(weight.shape().ndim() == 3 && weight.shape()[0] == expert_count(rows.offsets) &&
                   weight.shape()[2] == x.shape()[1] && weight.dtype() == x.dtype(),
               "grouped_linear: input {} {} with weight {} {} of {} experts; a weight [experts, outputs, inputs] takes "
@@ -181,7 +181,7 @@ Tensor grouped_linear(const Tensor& x, const Tensor& weight, const ExpertRows& r
 }
 
 Tensor combine_tokens(const Tensor& x, const Tensor& weights, const ExpertRows& rows) {
-  check_rows("combine_tokens", x, rows);
+  check_expert_rows("combine_tokens", x, rows);
   check_model(weights.shape() == rows.token_rows.shape() && weights.dtype() == x.dtype(),
               "combine_tokens: {} {} with weights {} {}; weights are [tokens, k] in the dtype of the rows",
               name(x.dtype()), x.shape(), name(weights.dtype()), weights.shape());

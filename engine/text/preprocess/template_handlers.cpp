@@ -15,7 +15,7 @@ namespace {
 // The cut-off of turns without --seq-length.
 constexpr std::int64_t kLongestSample = 100000;
 
-void append(std::vector<TokenId>& ids, const std::vector<TokenId>& more) {
+void append_ids(std::vector<TokenId>& ids, const std::vector<TokenId>& more) {
   ids.insert(ids.end(), more.begin(), more.end());
 }
 
@@ -83,9 +83,9 @@ class InstructionHandler : public TemplateHandler {
     const bool ends_answer = template_.text().efficient_eos && !ids.empty() && !turn.prompt.empty();
     labels.insert(labels.end(), turn.prompt.size(), kIgnoredLabel);
     if (ends_answer) labels[ids.size()] = *special_ids().eos;
-    append(ids, turn.prompt);
-    append(ids, turn.answer);
-    append(labels, turn.answer);
+    append_ids(ids, turn.prompt);
+    append_ids(ids, turn.answer);
+    append_ids(labels, turn.answer);
   }
 
   static void cut(Turn& turn, std::int64_t room) {
@@ -121,9 +121,9 @@ class PairHandler : public TemplateHandler {
   void add_answer(const std::vector<TokenId>& prompt, std::vector<TokenId> answer, SampleIds& sample) const {
     if (template_.text().efficient_eos) answer.push_back(*special_ids().eos);
     std::vector<TokenId> ids = prompt;
-    append(ids, answer);
+    append_ids(ids, answer);
     std::vector<TokenId> labels(prompt.size(), kIgnoredLabel);
-    append(labels, answer);
+    append_ids(labels, answer);
     sample.push_back(std::move(ids));
     sample.push_back(std::move(labels));
   }
@@ -140,7 +140,7 @@ class PromptHandler : public TemplateHandler {
  protected:
   Converted chat_sample(const Chat& chat, const Record&, TokenEncoder& encoder) const override {
     std::vector<TokenId> ids;
-    for (const Turn& turn : turns(chat, encoder)) append(ids, turn.prompt);
+    for (const Turn& turn : turns(chat, encoder)) append_ids(ids, turn.prompt);
     std::vector<TokenId> mask(ids.size(), 1);
     return {SampleIds{std::move(ids), std::move(mask)}, std::nullopt};
   }
@@ -177,8 +177,8 @@ class R1Handler : public TemplateHandler {
     std::vector<TokenId> ids;
     const std::vector<Turn> all = turns(chat, encoder);
     for (const Turn& turn : all) {
-      append(ids, turn.prompt);
-      if (&turn != &all.back()) append(ids, turn.answer);
+      append_ids(ids, turn.prompt);
+      if (&turn != &all.back()) append_ids(ids, turn.answer);
     }
     SampleIds sample = {ids, std::vector<TokenId>(ids.size(), 1)};
     for (const std::string& column : columns_) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/core/is_there.h"
 #include "engine/core/shown_text.h"
 #include "engine/io/mapped_file.h"
 #include "engine/text/template/jinja/interpreter.h"
@@ -26,11 +27,6 @@ struct LoadedTemplate {
   std::string name;  // of the file, for messages
   jinja::Body body;
 };
-
-bool is_there(const fs::path& path) {
-  std::error_code ignored;
-  return fs::exists(path, ignored);
-}
 
 LoadedTemplate read_template(std::string_view text, const std::string& name) {
   if (text.size() > kMostTemplateBytes) {

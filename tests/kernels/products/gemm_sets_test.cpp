@@ -15,8 +15,8 @@
 #include "engine/kernels/gemm_amx_tile.h"
 #include "engine/kernels/gemm_cut.h"
 #include "engine/kernels/gemm_own.h"
-#include "tests/kernels/gemm_reference.h"
-#include "tests/kernels/typed_array.h"
+#include "tests/kernels/products/gemm_reference.h"
+#include "tests/support/typed_array.h"
 
 namespace loom::kernels {
 namespace {

@@ -15,7 +15,7 @@
 #include "engine/core/error.h"
 #include "engine/kernels/attention_impl.h"
 #include "engine/kernels/attention_simd.h"
-#include "tests/kernels/typed_array.h"
+#include "tests/support/typed_array.h"
 
 namespace loom::kernels {
 namespace {

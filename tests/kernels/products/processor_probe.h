@@ -1,4 +1,4 @@
-// Functions that say what they were compiled for, of tests/kernels/processor_level_test.cpp.
+// Functions that say what they were compiled for, of tests/kernels/products/processor_level_test.cpp.
 #pragma once
 
 namespace loom::test {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "engine/kernels/gemm.h"
-#include "tests/kernels/typed_array.h"
+#include "tests/support/typed_array.h"
 
 namespace loom::test {
 

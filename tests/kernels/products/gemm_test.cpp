@@ -15,8 +15,8 @@
 #include "engine/core/parallel.h"
 #include "engine/core/rank_context.h"
 #include "engine/kernels/fused.h"
-#include "tests/kernels/gemm_reference.h"
-#include "tests/kernels/typed_array.h"
+#include "tests/kernels/products/gemm_reference.h"
+#include "tests/support/typed_array.h"
 
 namespace loom::kernels {
 namespace {

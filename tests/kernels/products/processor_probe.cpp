@@ -1,4 +1,4 @@
-#include "tests/kernels/processor_probe.h"
+#include "tests/kernels/products/processor_probe.h"
 
 namespace loom::test {
 

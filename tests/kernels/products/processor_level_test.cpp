@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/core/error.h"
-#include "tests/kernels/processor_probe.h"
+#include "tests/kernels/products/processor_probe.h"
 #include "tests/support/files.h"
 
 extern "C" int loom_processor_level;
