@@ -28,7 +28,7 @@ struct LoadedTemplate {
   jinja::Body body;
 };
 
-LoadedTemplate read_template(std::string_view text, const std::string& name) {
+LoadedTemplate compiled_template(std::string_view text, const std::string& name) {
   if (text.size() > kMostTemplateBytes) {
     config_error("{}: the template has {} bytes; at most {} are read", name, text.size(), kMostTemplateBytes);
   }
@@ -43,7 +43,7 @@ LoadedTemplate read_template(std::string_view text, const std::string& name) {
 LoadedTemplate read_template_file(const fs::path& path) {
   const io::MappedFile file(path);
   const auto bytes = file.bytes();
-  return read_template({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path.string());
+  return compiled_template({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path.string());
 }
 
 using Templates = std::map<std::string, LoadedTemplate, std::less<>>;
@@ -65,13 +65,13 @@ Templates templates_of_config(const JsonNode& config) {
   const auto given = config.find("chat_template");
   if (!given) return templates;
   if (!given->is_list()) {
-    templates.emplace("default", read_template(given->as_text(), given->where()));
+    templates.emplace("default", compiled_template(given->as_text(), given->where()));
     return templates;
   }
   for (const JsonNode& each : given->as_list()) {
     const JsonNode text = each.at("template");
     const std::string name = each.text("name");
-    if (!templates.emplace(name, read_template(text.as_text(), text.where())).second) {
+    if (!templates.emplace(name, compiled_template(text.as_text(), text.where())).second) {
       each.at("name").refuse("a template before has this name; keep one");
     }
   }
@@ -143,7 +143,7 @@ ChatTemplate::ChatTemplate(std::shared_ptr<const Parts> parts) : parts_(std::mov
 ChatTemplate ChatTemplate::from_text(std::string_view text, const std::string& name, const TokenTexts& tokens) {
   auto parts = std::make_shared<Parts>();
   parts->tokens = tokens;
-  parts->templates.emplace("default", read_template(text, name));
+  parts->templates.emplace("default", compiled_template(text, name));
   return ChatTemplate(std::move(parts));
 }
 
