@@ -57,6 +57,7 @@ std::vector<std::string> listed_modules(nn::Module& model, std::span<const Modul
                                         const ModelTree& tree, std::vector<std::string>& warnings,
                                         WrittenAs& written_as) {
   const std::vector<std::string> in_order = modules_in_order(model, patterns, tree, warnings, written_as);
+  if (in_order.empty()) return {};
   const std::unordered_set<std::string> listed(in_order.begin(), in_order.end());
   std::vector<std::string> paths;
   for (auto& [path, module] : model.named_modules()) {

@@ -1,6 +1,7 @@
 #include "engine/nn/module.h"
 
 #include <algorithm>
+#include <memory_resource>
 #include <unordered_set>
 
 #include "engine/core/error.h"
@@ -11,18 +12,43 @@
 namespace loom::nn {
 namespace {
 
-// M is Module or const Module.
-template <class M>
-std::vector<std::pair<std::string, M*>> walk(M& root) {
-  std::vector<std::pair<std::string, M*>> found;
-  std::unordered_set<const Module*> seen;
-  const std::function<void(std::string, M&)> visit = [&](std::string path, M& module) {
-    if (!seen.insert(&module).second) return;
-    found.emplace_back(path, &module);
-    for (const auto& [name, child] : module.children()) visit(join_path(path, name), *child);
-  };
-  visit("", root);
-  return found;
+// Appends a name to a path, and returns how long the path was.
+std::size_t append_name(std::string& path, std::string_view name) {
+  const std::size_t before = path.size();
+  if (name.empty() || name.starts_with('(')) return before;
+  if (before > 0) path += '.';
+  path += name;
+  return before;
+}
+
+// What a walk has seen. Large models are walked often: memory is taken by the hundred, and given back at once.
+class Seen {
+ public:
+  bool insert(const void* object) { return objects_.insert(object).second; }
+
+ private:
+  std::pmr::monotonic_buffer_resource memory_;
+  std::pmr::unordered_set<const void*> objects_{&memory_};
+};
+
+// Calls visit(path, module) once for each module, parents first; M is Module or const Module. `path` is a string that
+// the next call changes.
+template <class M, class Visit>
+void walk(M& module, std::string& path, Seen& seen, const Visit& visit) {
+  if (!seen.insert(&module)) return;
+  visit(path, module);
+  for (const auto& [name, child] : module.children()) {
+    const std::size_t before = append_name(path, name);
+    walk<M>(*child, path, seen, visit);
+    path.resize(before);
+  }
+}
+
+template <class M, class Visit>
+void walk(M& root, const Visit& visit) {
+  std::string path;
+  Seen seen;
+  walk(root, path, seen, visit);
 }
 
 std::string_view type_name_at(const std::vector<std::pair<std::string, std::shared_ptr<Module>>>& children,
@@ -84,12 +110,11 @@ void raise_replaced_child(const Module& parent, std::string_view name, const Mod
 }
 
 std::string join_path(std::string_view prefix, std::string_view name) {
-  if (name.starts_with('(')) return std::string(prefix);
-  if (prefix.empty()) return std::string(name);
-  if (name.empty()) return std::string(prefix);
   std::string path;
   path.reserve(prefix.size() + 1 + name.size());
-  return path.append(prefix).append(1, '.').append(name);
+  path = prefix;
+  append_name(path, name);
+  return path;
 }
 
 Value Module::call(Args args) {
@@ -148,50 +173,67 @@ const Module* Module::find(std::string_view path) const {
 Module* Module::find(std::string_view path) { return const_cast<Module*>(std::as_const(*this).find(path)); }
 
 void Module::train(bool on) {
-  for (auto& [path, module] : named_modules()) module->training_ = on;
+  walk(*this, [&](const std::string&, Module& module) { module.training_ = on; });
 }
 
-std::vector<std::pair<std::string, Module*>> Module::named_modules() { return walk(*this); }
+std::vector<std::pair<std::string, Module*>> Module::named_modules() {
+  std::vector<std::pair<std::string, Module*>> found;
+  walk(*this, [&](const std::string& path, Module& module) { found.emplace_back(path, &module); });
+  return found;
+}
 
-std::vector<std::pair<std::string, const Module*>> Module::named_modules() const { return walk(*this); }
+std::vector<std::pair<std::string, const Module*>> Module::named_modules() const {
+  std::vector<std::pair<std::string, const Module*>> found;
+  walk(*this, [&](const std::string& path, const Module& module) { found.emplace_back(path, &module); });
+  return found;
+}
 
 std::vector<std::pair<std::string, ParamSlot*>> Module::named_slots() {
   std::vector<std::pair<std::string, ParamSlot*>> found;
-  for (const auto& [path, module] : named_modules()) {
-    for (const auto& slot : module->parameters_) found.emplace_back(join_path(path, slot->name), slot.get());
-  }
+  walk(*this, [&](const std::string& path, Module& module) {
+    for (const auto& slot : module.parameters_) found.emplace_back(join_path(path, slot->name), slot.get());
+  });
   return found;
 }
 
 std::vector<std::pair<std::string, const ParamSlot*>> Module::named_slots() const {
   std::vector<std::pair<std::string, const ParamSlot*>> found;
-  for (const auto& [path, module] : named_modules()) {
-    for (const auto& slot : module->parameters_) found.emplace_back(join_path(path, slot->name), slot.get());
-  }
+  walk(*this, [&](const std::string& path, const Module& module) {
+    for (const auto& slot : module.parameters_) found.emplace_back(join_path(path, slot->name), slot.get());
+  });
   return found;
 }
 
 std::vector<std::pair<std::string, Tensor>> Module::named_parameters() const {
   std::vector<std::pair<std::string, Tensor>> found;
-  std::unordered_set<const void*> seen;
-  for (const auto& [path, slot] : named_slots()) {
-    if (seen.insert(slot->value.id()).second) found.emplace_back(path, slot->value);
-  }
+  Seen seen;
+  walk(*this, [&](const std::string& path, const Module& module) {
+    for (const auto& slot : module.parameters_) {
+      if (seen.insert(slot->value.id())) found.emplace_back(join_path(path, slot->name), slot->value);
+    }
+  });
   return found;
 }
 
 std::vector<Tensor> Module::parameters() const {
   std::vector<Tensor> found;
-  for (const auto& [path, tensor] : named_parameters()) found.push_back(tensor);
+  Seen seen;
+  walk(*this, [&](const std::string&, const Module& module) {
+    for (const auto& slot : module.parameters_) {
+      if (seen.insert(slot->value.id())) found.push_back(slot->value);
+    }
+  });
   return found;
 }
 
 std::int64_t Module::parameter_count() const {
   std::int64_t count = 0;
-  std::unordered_set<const void*> seen;
-  for (const auto& [path, slot] : named_slots()) {
-    if (seen.insert(slot->value.id()).second) count += slot->shard.global_shape.numel();
-  }
+  Seen seen;
+  walk(*this, [&](const std::string&, const Module& module) {
+    for (const auto& slot : module.parameters_) {
+      if (seen.insert(slot->value.id())) count += slot->shard.global_shape.numel();
+    }
+  });
   return count;
 }
 

@@ -40,9 +40,11 @@ std::int64_t trained_parameters(const nn::Module& model) {
   return count;
 }
 
-SwappedModules swapped_modules(const offload::SwapBlock& block, const nn::Module& model) {
+using NamedModules = std::vector<std::pair<std::string, nn::Module*>>;
+
+SwappedModules swapped_modules(const offload::SwapBlock& block, const NamedModules& modules) {
   SwappedModules swapped{.block = block.path, .modules = {}};
-  for (const auto& [path, module] : model.named_modules()) {
+  for (const auto& [path, module] : modules) {
     if (std::ranges::find(block.inside, module) != block.inside.end()) swapped.modules.push_back(path);
   }
   if (swapped.modules.empty()) swapped.modules.push_back(block.path);
@@ -58,9 +60,10 @@ std::vector<SwappedModules> swapped_modules(nn::Module& model, const offload::Sw
                .pin_memory = false,
                .wrapped = inputs.fsdp2->wrapped,
                .by_path = inputs.fsdp2->swapped};
+  const NamedModules modules = model.named_modules();
   std::vector<SwappedModules> all;
   for (const offload::SwapBlock& block : models::swapped_blocks(model, request, swap)) {
-    all.push_back(swapped_modules(block, model));
+    all.push_back(swapped_modules(block, modules));
   }
   return all;
 }
