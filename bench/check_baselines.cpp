@@ -161,7 +161,7 @@ int compare(const Ratios& record, const Ratios& run, double allowed, bool only_r
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int main_of_check_baselines(int argc, char** argv) {
   CLI::App app("Compares the ratios of a benchmark's run with those on record.");
   std::string record, run;
   double allowed = 0.10;

@@ -65,7 +65,7 @@ int run(const std::filesystem::path& rows_path, const std::string& page, const s
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int main_of_planner_accuracy(int argc, char** argv) {
   const std::vector<std::string> given(argv + 1, argv + argc);
   const std::string root = LOOM_SOURCE_DIR;
   try {

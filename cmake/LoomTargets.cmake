@@ -75,7 +75,7 @@ function(loom_add_operator_library name)
 endfunction()
 
 # Without optimisation, tests compile in three quarters of the time or less. What they test is optimised as the preset
-# says, and the linker finds optimised bodies of common templates first (tests/support/optimised_templates.cpp).
+# says, and programs of many tests link it first (loom_link_optimised_first).
 function(loom_compile_as_test target)
   target_compile_options(${target} PRIVATE -O0 ${LOOM_TEST_OPTIONS})
   get_target_property(type ${target} TYPE)
@@ -85,10 +85,7 @@ function(loom_compile_as_test target)
   if(LOOM_TEST_HEADER)
     target_precompile_headers(${target} REUSE_FROM ${LOOM_TEST_HEADER})
   endif()
-  add_dependencies(${target} loom_optimised_templates)
-  target_link_options(${target} PRIVATE ${LOOM_TEST_LINK_OPTIONS}
-    $<TARGET_OBJECTS:loom_optimised_templates>)  # which stands before the program's own objects
-  set_property(TARGET ${target} APPEND PROPERTY LINK_DEPENDS $<TARGET_OBJECTS:loom_optimised_templates>)
+  target_link_options(${target} PRIVATE ${LOOM_TEST_LINK_OPTIONS})
 endfunction()
 
 # ctest counts half cores, so that a test which mostly waits, labelled `waits`, takes one half while others compute: at the end
@@ -127,29 +124,59 @@ function(loom_add_test_library name)
   loom_note_edges(${name} "${ARG_SOURCES}" "${ARG_LINK}" "")
 endfunction()
 
-# loom_add_reference_program(name SOURCES ... LINK ...): a program that a test runs with arguments.
+# loom_add_reference_program(name SOURCES ... LINK ... [ALONE]): a program that a test runs with arguments. Its sources define
+# `int main_of_<name>(int argc, char** argv)`, and are compiled with those of other programs (loom_finish_tests). One that
+# stands ALONE is a program for a person, not for a test, and defines `main`.
 function(loom_add_reference_program name)
-  loom_add_program(${name} ${ARGN})
+  cmake_parse_arguments(ARG "ALONE" "" "SOURCES;LINK" ${ARGN})
+  if(ARG_ALONE)
+    loom_add_program(${name} SOURCES ${ARG_SOURCES} LINK ${ARG_LINK})
+    loom_group_sources(${name})
+  else()
+    set(main "${CMAKE_CURRENT_BINARY_DIR}/main_of_${name}.cpp")
+    file(CONFIGURE OUTPUT "${main}" CONTENT
+      "int main_of_${name}(int argc, char** argv);\nint main(int argc, char** argv) { return main_of_${name}(argc, argv); }\n")
+    set_source_files_properties("${main}" PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
+    add_executable(${name} "${main}")
+    target_link_libraries(${name} PRIVATE loom_reference_programs loom_flags)
+    loom_link_optimised_first(${name})
+    loom_note_edges(${name} "${ARG_SOURCES}" "" "${ARG_LINK}")
+    loom_note_together(REFERENCE "${ARG_SOURCES}" "${ARG_LINK}")
+  endif()
   loom_compile_as_test(${name})
-  loom_group_sources(${name})
   loom_count_half_cores()
 endfunction()
 
 # loom_define_for_tests(target): what the sources of tests know of the build.
 function(loom_define_for_tests target)
-  target_compile_definitions(${target} PRIVATE LOOM_SOURCE_DIR="${PROJECT_SOURCE_DIR}" LOOM_VERSION_OF_TEST="${PROJECT_VERSION}"
-    SHARDLOOM_PROGRAM="$<TARGET_FILE:shardloom>")
+  target_compile_definitions(${target} PRIVATE LOOM_SOURCE_DIR="${PROJECT_SOURCE_DIR}" LOOM_VERSION_OF_TEST="${PROJECT_VERSION}")
   if(LOOM_SANITIZE)
     target_compile_definitions(${target} PRIVATE LOOM_SANITIZED)
   endif()
 endfunction()
 
-# loom_add_test(name SOURCES ... LINK ... [LABELS ...] [ALONE]): a GoogleTest program, one CTest entry. Label `unit` by default.
-# ALONE has definitions or options of its own; others may be links to one program (LoomTestProgram.cmake).
+# loom_add_test_program(name sources link definitions): a GoogleTest program. It knows the path of shardloom, or of the program that
+# its definitions give in its place.
+function(loom_add_test_program name sources link definitions)
+  if(NOT definitions MATCHES "SHARDLOOM_PROGRAM")
+    list(APPEND definitions SHARDLOOM_PROGRAM="$<TARGET_FILE:shardloom>")
+  endif()
+  add_executable(${name} ${sources})
+  target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}")
+  target_compile_definitions(${name} PRIVATE ${definitions})
+  target_link_libraries(${name} PRIVATE ${link} GTest::gmock GTest::gtest loom_flags)
+  loom_compile_as_test(${name})
+  loom_define_for_tests(${name})
+  loom_group_sources(${name})
+endfunction()
+
+# loom_add_test(name SOURCES ... LINK ... [LABELS ...] [DEFINITIONS ...] [ALONE]): a GoogleTest program, one CTest entry. Label
+# `unit` by default. It may be a link to one program of many (LoomTestProgram.cmake), so a definition has one value in all
+# programs; one that has other values or options of its own stands ALONE.
 # Sources NAME_regex_test.cpp need regular expressions, and are left out without LOOM_TEXT.
 # The target tests_<label> builds the test programs of a label.
 function(loom_add_test name)
-  cmake_parse_arguments(ARG "ALONE" "" "SOURCES;LINK;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "ALONE" "" "SOURCES;LINK;LABELS;DEFINITIONS" ${ARGN})
   if(NOT LOOM_TEXT)
     list(FILTER ARG_SOURCES EXCLUDE REGEX "_regex_test\\.cpp$")
   endif()
@@ -158,16 +185,9 @@ function(loom_add_test name)
   endif()
   loom_is_together("${ARG_LABELS}" together)
   if(together AND NOT ARG_ALONE)
-    loom_put_together(${name} "${ARG_SOURCES}" "${ARG_LINK}")
+    loom_put_together(${name} "${ARG_SOURCES}" "${ARG_LINK}" "${ARG_DEFINITIONS}")
   else()
-    add_executable(${name} ${ARG_SOURCES})
-    target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}")
-    target_link_libraries(${name} PRIVATE ${ARG_LINK} GTest::gmock GTest::gtest GTest::gtest_main loom_flags)
-    loom_compile_as_test(${name})
-    if(NOT ARG_ALONE)
-      loom_define_for_tests(${name})
-    endif()
-    loom_group_sources(${name})
+    loom_add_test_program(${name} "${ARG_SOURCES}" "${ARG_LINK};GTest::gtest_main" "${ARG_DEFINITIONS}")
   endif()
   add_test(NAME ${name} COMMAND "${CMAKE_CURRENT_BINARY_DIR}/${name}")
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT 600)

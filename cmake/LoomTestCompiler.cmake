@@ -18,10 +18,6 @@ if(LOOM_TEST_COMPILER)
   set(LOOM_TEST_OPTIONS -Wno-unknown-warning-option -Wno-deprecated-declarations -ffp-contract=off)
 endif()
 
-add_library(loom_optimised_templates OBJECT "${PROJECT_SOURCE_DIR}/tests/support/optimised_templates.cpp")
-target_compile_options(loom_optimised_templates PRIVATE -O2 ${LOOM_TEST_OPTIONS})
-target_link_libraries(loom_optimised_templates PRIVATE nlohmann_json::nlohmann_json loom_library_flags)
-
 if(LOOM_TEST_COMPILER OR CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
   set(LOOM_TEST_HEADER loom_test_header)
   loom_add_precompiled_header(loom_test_header PROGRAM OPTIONS -O0 ${LOOM_TEST_OPTIONS} HEADERS <gmock/gmock.h> <gtest/gtest.h>

@@ -3,6 +3,7 @@
 #
 # NAME, a program of loom_add_test, is a link to all_tests, which runs the tests of NAME's sources (tests/support/all_tests.cpp).
 # A sanitizer's build takes the tests of its label only, and those that stand alone are programs as before.
+# Reference programs are programs, whose sources are one library.
 
 # loom_is_together(labels result): whether a test of these labels is part of all_tests.
 function(loom_is_together labels result)
@@ -19,42 +20,59 @@ function(loom_is_together labels result)
   set(${result} ${together} PARENT_SCOPE)
 endfunction()
 
-# loom_put_together(name sources link): the target `name` is a link to all_tests.
-function(loom_put_together name sources link)
+# loom_note_together(kind sources link): sources of one of the two targets of loom_finish_tests.
+function(loom_note_together kind sources link)
   foreach(source IN LISTS sources)
     cmake_path(ABSOLUTE_PATH source NORMALIZE)
-    set_property(GLOBAL APPEND PROPERTY LOOM_TOGETHER_SOURCES "${source}")
-    set_property(GLOBAL APPEND PROPERTY LOOM_TOGETHER_ROWS "${name} ${source}")
+    set_property(GLOBAL APPEND PROPERTY LOOM_${kind}_SOURCES "${source}")
   endforeach()
-  set_property(GLOBAL APPEND PROPERTY LOOM_TOGETHER_LINK "${link}")
-  set_property(GLOBAL APPEND PROPERTY LOOM_TOGETHER_PROGRAMS "${CMAKE_CURRENT_BINARY_DIR}/${name}")
+  set_property(GLOBAL APPEND PROPERTY LOOM_${kind}_LINK "${link}")
+endfunction()
+
+# loom_take_together(kind): sets `sources` and `link` to what loom_note_together was given.
+macro(loom_take_together kind)
+  get_property(sources GLOBAL PROPERTY LOOM_${kind}_SOURCES)
+  get_property(link GLOBAL PROPERTY LOOM_${kind}_LINK)
+  list(REMOVE_DUPLICATES sources)
+  list(REMOVE_DUPLICATES link)
+endmacro()
+
+# loom_put_together(name sources link definitions): the target `name` is a link to all_tests.
+function(loom_put_together name sources link definitions)
+  loom_note_together(TEST "${sources}" "${link}")
+  set_property(GLOBAL APPEND PROPERTY LOOM_TEST_DEFINITIONS "${definitions}")
+  foreach(source IN LISTS sources)
+    cmake_path(ABSOLUTE_PATH source NORMALIZE)
+    set_property(GLOBAL APPEND PROPERTY LOOM_TEST_ROWS "${name} ${source}")
+  endforeach()
+  set_property(GLOBAL APPEND PROPERTY LOOM_TEST_PROGRAMS "${CMAKE_CURRENT_BINARY_DIR}/${name}")
   add_custom_target(${name})
   add_dependencies(${name} all_tests)
 endfunction()
 
 # loom_finish_tests(): called once, when all tests are declared.
 function(loom_finish_tests)
+  loom_take_together(REFERENCE)
+  add_library(loom_reference_programs STATIC EXCLUDE_FROM_ALL ${sources})
+  target_link_libraries(loom_reference_programs PUBLIC ${link} GTest::gtest loom_flags)
+  loom_compile_as_test(loom_reference_programs)
+  loom_define_for_tests(loom_reference_programs)
+  loom_group_sources(loom_reference_programs)
+
   loom_note_edges(all_tests support/all_tests.cpp "" "")
-  get_property(sources GLOBAL PROPERTY LOOM_TOGETHER_SOURCES)
+  loom_take_together(TEST)
   if(NOT sources)
     return()
   endif()
-  get_property(link GLOBAL PROPERTY LOOM_TOGETHER_LINK)
-  get_property(programs GLOBAL PROPERTY LOOM_TOGETHER_PROGRAMS)
-  get_property(rows GLOBAL PROPERTY LOOM_TOGETHER_ROWS)
-  list(REMOVE_DUPLICATES sources)
-  list(REMOVE_DUPLICATES link)
+  get_property(definitions GLOBAL PROPERTY LOOM_TEST_DEFINITIONS)
+  get_property(programs GLOBAL PROPERTY LOOM_TEST_PROGRAMS)
+  get_property(rows GLOBAL PROPERTY LOOM_TEST_ROWS)
+  list(REMOVE_DUPLICATES definitions)
   list(JOIN rows "\n" rows)
   set(table "${CMAKE_CURRENT_BINARY_DIR}/all_tests.txt")
   file(CONFIGURE OUTPUT "${table}" CONTENT "${rows}\n")
-
-  add_executable(all_tests support/all_tests.cpp ${sources})
-  target_include_directories(all_tests PRIVATE "${PROJECT_SOURCE_DIR}")
-  target_compile_definitions(all_tests PRIVATE LOOM_TEST_PROGRAMS="${table}")
-  target_link_libraries(all_tests PRIVATE ${link} GTest::gmock GTest::gtest loom_flags)
-  loom_compile_as_test(all_tests)
-  loom_define_for_tests(all_tests)
-  loom_group_sources(all_tests)
+  loom_add_test_program(all_tests "support/all_tests.cpp;${sources}" "${link}" "LOOM_TEST_PROGRAMS=\"${table}\";${definitions}")
+  loom_link_optimised_first(all_tests)
   set(links "")
   foreach(program IN LISTS programs)
     cmake_path(GET program PARENT_PATH folder)

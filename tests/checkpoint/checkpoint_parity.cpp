@@ -28,7 +28,7 @@
 #include "tests/support/case_json.h"
 #include "tests/support/parity_report.h"
 
-namespace loom {
+namespace loom::checkpoint_parity {
 namespace {
 
 namespace fs = std::filesystem;
@@ -378,6 +378,8 @@ int run(const fs::path& folder) {
 }
 
 }  // namespace
-}  // namespace loom
+}  // namespace loom::checkpoint_parity
 
-int main(int argc, char** argv) { return loom::test::parity_main(argc, argv, "checkpoint_parity", loom::run); }
+int main_of_checkpoint_parity(int argc, char** argv) {
+  return loom::test::parity_main(argc, argv, "checkpoint_parity", loom::checkpoint_parity::run);
+}

@@ -23,7 +23,7 @@
 #include "tests/support/files.h"
 #include "tests/support/parity_report.h"
 
-namespace loom::test {
+namespace loom::test::explain_gpu_runs {
 namespace {
 
 using Json = nlohmann::json;
@@ -188,6 +188,8 @@ int run(const std::filesystem::path& folder) {
 }
 
 }  // namespace
-}  // namespace loom::test
+}  // namespace loom::test::explain_gpu_runs
 
-int main(int argc, char** argv) { return loom::test::parity_main(argc, argv, "explain_gpu_runs", loom::test::run); }
+int main_of_explain_gpu_runs(int argc, char** argv) {
+  return loom::test::parity_main(argc, argv, "explain_gpu_runs", loom::test::explain_gpu_runs::run);
+}

@@ -24,7 +24,7 @@ void fail_as(const std::string& way) {
 
 }  // namespace
 
-int main(int, char** argv) {
+int main_of_mpi_axes_failure(int, char** argv) {
   using namespace loom;
   const std::string shared = argv[1], way = argv[2];
   const auto rank = launch::Start::detect().rank();

@@ -9,7 +9,7 @@
 #include "engine/launch/run_ranks.h"
 #include "tests/comm/conformance.h"
 
-int main(int argc, char** argv) {
+int main_of_comm_process_conformance(int argc, char** argv) {
   using namespace loom;
   const bool several_hosts = argc > 1 && std::string_view(argv[1]) == "hosts";
   const launch::Start start = launch::Start::detect();

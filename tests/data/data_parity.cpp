@@ -15,7 +15,7 @@
 #include "tests/support/exact_files.h"
 #include "tests/support/parity_report.h"
 
-namespace loom {
+namespace loom::data_parity {
 namespace {
 
 namespace fs = std::filesystem;
@@ -267,6 +267,8 @@ int run(const fs::path& folder) {
 }
 
 }  // namespace
-}  // namespace loom
+}  // namespace loom::data_parity
 
-int main(int argc, char** argv) { return loom::test::parity_main(argc, argv, "data_parity", loom::run); }
+int main_of_data_parity(int argc, char** argv) {
+  return loom::test::parity_main(argc, argv, "data_parity", loom::data_parity::run);
+}

@@ -9,7 +9,7 @@
 #include "tests/dist/dist_ranks.h"
 #include "tests/dist/operator_cases.h"
 
-int main() {
+int main_of_dist_mpi_operators(int, char**) {
   using namespace loom;
   launch::run_mpi_rank({.timeout = std::chrono::seconds(60)}, [](RankContext& context, comm::World& world) {
     device::Device::install(context, {});

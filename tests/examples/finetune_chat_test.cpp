@@ -24,7 +24,7 @@ struct Outcome {
 
 Outcome run_script(const std::filesystem::path& folder) {
   const std::string command = fmt::format("SHARDLOOM='{}' bash '{}/examples/finetune_chat/finetune_chat.sh' '{}' 2>&1",
-                                          SHARDLOOM_PROGRAM, SHARDLOOM_SOURCE, folder.string());
+                                          SHARDLOOM_PROGRAM, LOOM_SOURCE_DIR, folder.string());
   Outcome run;
   FILE* pipe = ::popen(command.c_str(), "r");
   std::array<char, 4096> buffer{};

@@ -11,7 +11,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-const std::string kSource = SHARDLOOM_SOURCE;
+const std::string kSource = LOOM_SOURCE_DIR;
 const std::string kExample = kSource + "/examples/pretrain_custom_model/";
 const Words kSteps{"--data-path",
                    kSource + "/README.md",

@@ -13,7 +13,7 @@ using ::testing::HasSubstr;
 
 const std::string kLibrary = SCALED_GELU;
 const Words kSteps{"--data-path",
-                   SHARDLOOM_SOURCE "/README.md",
+                   LOOM_SOURCE_DIR "/README.md",
                    "--held-out-fraction",
                    "0",
                    "--seq-length",
@@ -86,7 +86,7 @@ TEST_F(PretrainCustomOp, SaysWhichLibraryIsMissing) {
 
 // build.sh builds the library again only when its source changed.
 TEST_F(PretrainCustomOp, HasALibraryThatIsBuiltWhenItsSourceChanges) {
-  const std::string example = SHARDLOOM_SOURCE "/examples/custom_op/";
+  const std::string example = LOOM_SOURCE_DIR "/examples/custom_op/";
   const std::string source = read_file(example + "scaled_gelu.cpp");
   folder_.write("op.cpp", source);
   const auto built = [&] {

@@ -10,7 +10,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-const std::string kSource = SHARDLOOM_SOURCE;
+const std::string kSource = LOOM_SOURCE_DIR;
 const Words kSteps{"--data-path",
                    kSource + "/README.md",
                    "--held-out-fraction",

@@ -13,7 +13,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-const std::string kExample = std::string(SHARDLOOM_SOURCE) + "/examples/pretrain_vlm/";
+const std::string kExample = std::string(LOOM_SOURCE_DIR) + "/examples/pretrain_vlm/";
 const Words kRun{"--config",
                  kExample + "model.yaml",
                  "--seq-length",

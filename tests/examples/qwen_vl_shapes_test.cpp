@@ -13,14 +13,14 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-const std::string kExample = std::string(SHARDLOOM_SOURCE) + "/examples/qwen_vl_shapes/";
+const std::string kExample = std::string(LOOM_SOURCE_DIR) + "/examples/qwen_vl_shapes/";
 const std::string kModel = kExample + "model";
 
-class Shapes : public ::testing::Test {
+class QwenVlShapes : public ::testing::Test {
  protected:
   static constexpr int kPictures = 256;
 
-  Shapes() {
+  QwenVlShapes() {
     const Outcome drawn = folder_.run_command({MAKE_PICTURES, "drawn", std::to_string(kPictures + 4), kModel});
     EXPECT_EQ(drawn.exit_code, 0) << drawn.err;
     hide_last_pictures();
@@ -60,7 +60,7 @@ class Shapes : public ::testing::Test {
   std::vector<nlohmann::ordered_json> questions_;
 };
 
-TEST_F(Shapes, AreNamedByAModelThatLearntOthers) {
+TEST_F(QwenVlShapes, AreNamedByAModelThatLearntOthers) {
   const Outcome trained = folder_.run(train("220", {"--save", "named"}));
   ASSERT_EQ(trained.exit_code, 0) << trained.err;
   EXPECT_THAT(trained.out, HasSubstr("256 conversations with 256 pictures for train, 256 in an epoch"));
@@ -78,7 +78,7 @@ TEST_F(Shapes, AreNamedByAModelThatLearntOthers) {
   }
 }
 
-TEST_F(Shapes, GoOnFromACheckpoint) {
+TEST_F(QwenVlShapes, GoOnFromACheckpoint) {
   const Outcome whole = folder_.run(train("6", {"--metrics-path", "whole.jsonl"}));
   ASSERT_EQ(whole.exit_code, 0) << whole.err;
   const Outcome first = folder_.run(train(
@@ -104,7 +104,7 @@ constexpr const char* kModelJson = R"({
     "layernorm_epsilon": 1e-06, "rope_theta": 1000000.0, "mrope_section": [2, 3, 3],
     "untie_embeddings_and_output_weights": false}})";
 
-TEST_F(Shapes, AreLearntByTheModelOfAModelJson) {
+TEST_F(QwenVlShapes, AreLearntByTheModelOfAModelJson) {
   auto json = nlohmann::ordered_json::parse(kModelJson);
   folder_.write("model.json", json.dump());
   for (const char* tower : {"vision_encoder", "vision_projector"}) json["image_encoder"][tower]["freeze"] = true;
@@ -144,7 +144,7 @@ TEST_F(Shapes, AreLearntByTheModelOfAModelJson) {
   EXPECT_EQ(of_plan(with_file("frozen.json", "frozen")).at("trained_parameters"), 264 * 64 + 2 * 37120 + 64);
 }
 
-TEST_F(Shapes, AreRefusedWhereTheyDoNotFit) {
+TEST_F(QwenVlShapes, AreRefusedWhereTheyDoNotFit) {
   const auto refusal = [&](const Words& words) {
     const Outcome outcome = folder_.run(words);
     EXPECT_NE(outcome.exit_code, 0);
@@ -152,7 +152,7 @@ TEST_F(Shapes, AreRefusedWhereTheyDoNotFit) {
   };
   folder_.write("drawn/pictures/3.ppm", "no picture");
   EXPECT_THAT(refusal(train("1")), HasSubstr("pictures/3.ppm"));
-  EXPECT_THAT(refusal({"train", "--model-config", std::string(SHARDLOOM_SOURCE) + "/configs/models/qwen2.5_7b.yaml",
+  EXPECT_THAT(refusal({"train", "--model-config", std::string(LOOM_SOURCE_DIR) + "/configs/models/qwen2.5_7b.yaml",
                        "--mm-data", "drawn/data.json"}),
               AllOf(HasSubstr("--mm-data has pictures"), HasSubstr("qwen2, takes none")));
   EXPECT_THAT(refusal(train("1", {"--data-path", "drawn/shapes.json"})),

@@ -10,7 +10,7 @@
 namespace loom::test {
 namespace {
 
-const std::filesystem::path kSource = SHARDLOOM_SOURCE;
+const std::filesystem::path kSource = LOOM_SOURCE_DIR;
 
 using Lines = std::vector<std::string>;
 

@@ -8,7 +8,7 @@
 #include "tests/support/files.h"
 #include "tests/support/parity_report.h"
 
-namespace loom::test {
+namespace loom::test::explain_parity {
 namespace {
 
 using Json = nlohmann::json;
@@ -52,6 +52,8 @@ int run(const std::filesystem::path& folder) {
 }
 
 }  // namespace
-}  // namespace loom::test
+}  // namespace loom::test::explain_parity
 
-int main(int argc, char** argv) { return loom::test::parity_main(argc, argv, "explain_parity", loom::test::run); }
+int main_of_explain_parity(int argc, char** argv) {
+  return loom::test::parity_main(argc, argv, "explain_parity", loom::test::explain_parity::run);
+}

@@ -13,7 +13,7 @@
 #include "tests/support/case_json.h"
 #include "tests/support/parity_report.h"
 
-namespace loom::test {
+namespace loom::test::images_parity {
 namespace {
 
 using images::Grid;
@@ -131,6 +131,8 @@ int run(const std::filesystem::path& folder) {
 }
 
 }  // namespace
-}  // namespace loom::test
+}  // namespace loom::test::images_parity
 
-int main(int argc, char** argv) { return loom::test::parity_main(argc, argv, "images_parity", loom::test::run); }
+int main_of_images_parity(int argc, char** argv) {
+  return loom::test::parity_main(argc, argv, "images_parity", loom::test::images_parity::run);
+}

@@ -3,7 +3,7 @@
 namespace loom::test {
 namespace {
 
-const std::string kSource = SHARDLOOM_SOURCE;
+const std::string kSource = LOOM_SOURCE_DIR;
 
 const std::string kDims =
     "vocab_size: 2048\nhidden_size: 16\nnum_hidden_layers: 2\nnum_attention_heads: 2\nnum_key_value_heads: 1\n"

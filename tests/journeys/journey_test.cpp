@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-const std::string kSft = SHARDLOOM_SOURCE "/tests/reference/sft/";
+const std::string kSft = LOOM_SOURCE_DIR "/tests/reference/sft/";
 const Words kTokenizer{"--tokenizer-name-or-path", kSft + "tokenizers/qwen2"};
 const Words kTwoRanks{"--nproc-per-node", "2"};
 const Words kSteps{"--train-iters", "40", "--lr",   "0.01", "--micro-batch-size", "1", "--global-batch-size", "4",

@@ -25,7 +25,7 @@
 #include "sharding/memory.h"
 #include "tests/support/case_json.h"
 
-namespace loom::test {
+namespace loom::test::graph_parity {
 namespace {
 
 namespace fs = std::filesystem;
@@ -390,15 +390,16 @@ int run_case(const fs::path& folder) {
 }
 
 }  // namespace
-}  // namespace loom::test
+}  // namespace loom::test::graph_parity
 
-int main(int argc, char** argv) {
+int main_of_graph_parity(int argc, char** argv) {
   if (argc < 2) return std::cerr << "graph_parity DIR [CASE]\n", 2;
   int different = 0;
   try {
     for (const auto& entry : std::filesystem::directory_iterator(argv[1])) {
       if (argc > 2 && entry.path().filename() != argv[2]) continue;
-      if (std::filesystem::exists(entry.path() / "expected.json.gz")) different += loom::test::run_case(entry.path());
+      if (std::filesystem::exists(entry.path() / "expected.json.gz"))
+        different += loom::test::graph_parity::run_case(entry.path());
     }
   } catch (const std::exception& error) {
     std::cerr << error.what() << '\n';

@@ -11,7 +11,7 @@
 #include "tests/memory/reference_run.h"
 #include "tests/support/parity_report.h"
 
-namespace loom {
+namespace loom::memory_parity {
 namespace {
 
 using test::CaseJson;
@@ -188,10 +188,10 @@ int run_recorded(const std::filesystem::path& folder) {
 }
 
 }  // namespace
-}  // namespace loom
+}  // namespace loom::memory_parity
 
-int main(int argc, char** argv) {
+int main_of_memory_parity(int argc, char** argv) {
   return loom::test::parity_main(argc, argv, "memory_parity", [](const std::filesystem::path& path) {
-    return is_directory(path) ? loom::run_recorded(path) : loom::run(path);
+    return is_directory(path) ? loom::memory_parity::run_recorded(path) : loom::memory_parity::run(path);
   });
 }

@@ -58,7 +58,7 @@ int compare(const test::CaseJson& content, const virtual_time::TimeModel& model)
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int main_of_step_time_parity(int argc, char** argv) {
   if (argc != 3) {
     fmt::print(stderr, "usage: step_time_parity PROFILE.yaml MX_ROWS.json\n");
     return 2;

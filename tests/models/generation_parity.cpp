@@ -22,7 +22,7 @@
 #include "tests/support/parity_report.h"
 #include "tests/support/world.h"
 
-namespace loom {
+namespace loom::generation_parity {
 namespace {
 
 using test::CaseJson;
@@ -329,6 +329,8 @@ int run(const std::filesystem::path& folder) {
 }
 
 }  // namespace
-}  // namespace loom
+}  // namespace loom::generation_parity
 
-int main(int argc, char** argv) { return loom::test::parity_main(argc, argv, "generation_parity", loom::run); }
+int main_of_generation_parity(int argc, char** argv) {
+  return loom::test::parity_main(argc, argv, "generation_parity", loom::generation_parity::run);
+}

@@ -19,7 +19,7 @@
 #include "tests/support/case_json.h"
 #include "tests/support/parity_report.h"
 
-namespace loom {
+namespace loom::logits_parity {
 namespace {
 
 constexpr double kLogitsTolerance = 2e-5;
@@ -149,6 +149,8 @@ int run(const std::filesystem::path& folder) {
 }
 
 }  // namespace
-}  // namespace loom
+}  // namespace loom::logits_parity
 
-int main(int argc, char** argv) { return loom::test::parity_main(argc, argv, "logits_parity", loom::run); }
+int main_of_logits_parity(int argc, char** argv) {
+  return loom::test::parity_main(argc, argv, "logits_parity", loom::logits_parity::run);
+}

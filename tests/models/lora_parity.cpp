@@ -30,7 +30,7 @@
 #include "tests/support/case_json.h"
 #include "tests/support/parity_report.h"
 
-namespace loom {
+namespace loom::lora_parity {
 namespace {
 
 using test::CaseJson;
@@ -281,6 +281,8 @@ int run(const std::filesystem::path& folder) {
 }
 
 }  // namespace
-}  // namespace loom
+}  // namespace loom::lora_parity
 
-int main(int argc, char** argv) { return loom::test::parity_main(argc, argv, "lora_parity", loom::run); }
+int main_of_lora_parity(int argc, char** argv) {
+  return loom::test::parity_main(argc, argv, "lora_parity", loom::lora_parity::run);
+}

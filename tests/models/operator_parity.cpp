@@ -25,7 +25,7 @@
 #include "tests/support/one_rank.h"
 #include "tests/support/parity_report.h"
 
-namespace loom {
+namespace loom::operator_parity {
 namespace {
 
 namespace functional = nn::functional;
@@ -228,6 +228,8 @@ int run(const std::filesystem::path& folder) {
 }
 
 }  // namespace
-}  // namespace loom
+}  // namespace loom::operator_parity
 
-int main(int argc, char** argv) { return loom::test::parity_main(argc, argv, "operator_parity", loom::run); }
+int main_of_operator_parity(int argc, char** argv) {
+  return loom::test::parity_main(argc, argv, "operator_parity", loom::operator_parity::run);
+}

@@ -26,7 +26,7 @@
 #include "tests/support/one_rank.h"
 #include "tests/support/parity_report.h"
 
-namespace loom {
+namespace loom::posttrain_parity {
 namespace {
 
 using test::CaseJson;
@@ -357,6 +357,8 @@ int run(const fs::path& folder) {
 }
 
 }  // namespace
-}  // namespace loom
+}  // namespace loom::posttrain_parity
 
-int main(int argc, char** argv) { return loom::test::parity_main(argc, argv, "posttrain_parity", loom::run); }
+int main_of_posttrain_parity(int argc, char** argv) {
+  return loom::test::parity_main(argc, argv, "posttrain_parity", loom::posttrain_parity::run);
+}

@@ -473,7 +473,7 @@ TEST(Plan, ShowsTheLongestSequence) {
 TEST(Plan, ShowsWhyItDoesNotFit) {
   const ProgramFolder folder;
   const Outcome outcome =
-      folder.run({"plan", "--model-config", SHARDLOOM_CONFIGS "/models/llama3_8b.yaml", "--seq-length", "8192",
+      folder.run({"plan", "--model-config", LOOM_SOURCE_DIR "/configs/models/llama3_8b.yaml", "--seq-length", "8192",
                   "--micro-batch-size", "8", "--world-size", "8", "--device", "h200", "--use-torch-fsdp2",
                   "--fsdp2-config-path", "fsdp2.yaml", "--json", "plan.json", "--report", "plan.html"});
   ASSERT_EQ(outcome.exit_code, 3) << outcome.err;

@@ -26,7 +26,7 @@
 #include "tests/support/schedule_models.h"
 #include "tests/support/schedule_tokens.h"
 
-namespace loom {
+namespace loom::schedule_parity {
 namespace {
 
 using nlohmann::json;
@@ -273,6 +273,8 @@ int run(const std::filesystem::path& folder) {
 }
 
 }  // namespace
-}  // namespace loom
+}  // namespace loom::schedule_parity
 
-int main(int argc, char** argv) { return loom::test::parity_main(argc, argv, "schedule_parity", loom::run); }
+int main_of_schedule_parity(int argc, char** argv) {
+  return loom::test::parity_main(argc, argv, "schedule_parity", loom::schedule_parity::run);
+}

@@ -24,7 +24,7 @@
 #include "tests/support/files.h"
 #include "tests/train/routing_cases.h"
 
-namespace loom {
+namespace loom::moe_parity {
 namespace {
 
 using test::CaseJson;
@@ -243,6 +243,8 @@ int run(const fs::path& folder) {
 }
 
 }  // namespace
-}  // namespace loom
+}  // namespace loom::moe_parity
 
-int main(int argc, char** argv) { return loom::test::parity_main(argc, argv, "moe_parity", loom::run); }
+int main_of_moe_parity(int argc, char** argv) {
+  return loom::test::parity_main(argc, argv, "moe_parity", loom::moe_parity::run);
+}

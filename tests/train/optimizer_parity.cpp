@@ -26,7 +26,7 @@
 #include "tests/support/case_json.h"
 #include "tests/support/parity_report.h"
 
-namespace loom {
+namespace loom::optimizer_parity {
 namespace {
 
 using test::CaseJson;
@@ -391,6 +391,8 @@ int run(const std::filesystem::path& folder) {
 }
 
 }  // namespace
-}  // namespace loom
+}  // namespace loom::optimizer_parity
 
-int main(int argc, char** argv) { return loom::test::parity_main(argc, argv, "optimizer_parity", loom::run); }
+int main_of_optimizer_parity(int argc, char** argv) {
+  return loom::test::parity_main(argc, argv, "optimizer_parity", loom::optimizer_parity::run);
+}

@@ -10,7 +10,7 @@
 #include "tests/train/pipeline_order_cases.h"
 #include "tests/train/pipeline_splits.h"
 
-namespace loom {
+namespace loom::pipeline_parity {
 namespace {
 
 // A folder of DIR, and what runs its cases. A family of cases is one entry.
@@ -35,6 +35,8 @@ int run(const std::filesystem::path& folder) {
 }
 
 }  // namespace
-}  // namespace loom
+}  // namespace loom::pipeline_parity
 
-int main(int argc, char** argv) { return loom::test::parity_main(argc, argv, "pipeline_parity", loom::run); }
+int main_of_pipeline_parity(int argc, char** argv) {
+  return loom::test::parity_main(argc, argv, "pipeline_parity", loom::pipeline_parity::run);
+}

@@ -78,7 +78,7 @@
 #include "tests/train/staged_run.h"
 #include "tests/train/tensor_case.h"
 
-namespace loom {
+namespace loom::training_parity {
 namespace {
 
 using test::CaseJson;
@@ -1091,10 +1091,11 @@ Mesh parse_mesh(std::string_view text) {
 }
 
 }  // namespace
-}  // namespace loom
+}  // namespace loom::training_parity
 
-int main(int argc, char** argv) {
+int main_of_training_parity(int argc, char** argv) {
   using namespace loom;
+  using namespace loom::training_parity;
   Request request;
   if (argc == 4 && std::string_view(argv[2]) == "--mesh") {
     try {

@@ -38,7 +38,7 @@
 #include "tests/train/internvl_case.h"
 #include "tests/train/staged_run.h"
 
-namespace loom {
+namespace loom::vision_parity {
 namespace {
 
 using models::VisionGrid;
@@ -410,6 +410,8 @@ int run(const std::filesystem::path& folder) {
 }
 
 }  // namespace
-}  // namespace loom
+}  // namespace loom::vision_parity
 
-int main(int argc, char** argv) { return loom::test::parity_main(argc, argv, "vision_parity", loom::run); }
+int main_of_vision_parity(int argc, char** argv) {
+  return loom::test::parity_main(argc, argv, "vision_parity", loom::vision_parity::run);
+}

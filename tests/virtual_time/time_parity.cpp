@@ -135,7 +135,7 @@ bool judge(const std::vector<Result>& results) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int main_of_time_parity(int argc, char** argv) {
   if (argc != 3) {
     fmt::print(stderr, "usage: time_parity PROFILE.yaml FILE\n");
     return 2;

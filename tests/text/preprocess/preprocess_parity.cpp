@@ -16,7 +16,7 @@
 #include "tests/support/exact_files.h"
 #include "tests/support/parity_report.h"
 
-namespace loom {
+namespace loom::preprocess_parity {
 namespace {
 
 namespace fs = std::filesystem;
@@ -143,6 +143,8 @@ int run(const fs::path& folder) {
 }
 
 }  // namespace
-}  // namespace loom
+}  // namespace loom::preprocess_parity
 
-int main(int argc, char** argv) { return loom::test::parity_main(argc, argv, "preprocess_parity", loom::run); }
+int main_of_preprocess_parity(int argc, char** argv) {
+  return loom::test::parity_main(argc, argv, "preprocess_parity", loom::preprocess_parity::run);
+}

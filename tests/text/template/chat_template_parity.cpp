@@ -12,7 +12,7 @@
 #include "tests/support/case_json.h"
 #include "tests/support/parity_report.h"
 
-namespace loom {
+namespace loom::chat_template_parity {
 namespace {
 
 namespace fs = std::filesystem;
@@ -108,6 +108,8 @@ int run(const fs::path& folder) {
 }
 
 }  // namespace
-}  // namespace loom
+}  // namespace loom::chat_template_parity
 
-int main(int argc, char** argv) { return loom::test::parity_main(argc, argv, "chat_template_parity", loom::run); }
+int main_of_chat_template_parity(int argc, char** argv) {
+  return loom::test::parity_main(argc, argv, "chat_template_parity", loom::chat_template_parity::run);
+}

@@ -9,7 +9,7 @@
 #include "tests/support/case_json.h"
 #include "tests/support/parity_report.h"
 
-namespace loom {
+namespace loom::tokenizer_parity {
 namespace {
 
 using Ids = std::vector<data::TokenId>;
@@ -82,6 +82,8 @@ int run(const std::filesystem::path& folder) {
 }
 
 }  // namespace
-}  // namespace loom
+}  // namespace loom::tokenizer_parity
 
-int main(int argc, char** argv) { return loom::test::parity_main(argc, argv, "tokenizer_parity", loom::run); }
+int main_of_tokenizer_parity(int argc, char** argv) {
+  return loom::test::parity_main(argc, argv, "tokenizer_parity", loom::tokenizer_parity::run);
+}
