@@ -20,11 +20,12 @@ function(loom_is_together labels result)
   set(${result} ${together} PARENT_SCOPE)
 endfunction()
 
-# loom_note_together(kind sources link): sources of one of the two targets of loom_finish_tests.
-function(loom_note_together kind sources link)
+# loom_note_together(kind name sources link): sources of the program `name`, for one of the two targets of loom_finish_tests.
+function(loom_note_together kind name sources link)
   foreach(source IN LISTS sources)
     cmake_path(ABSOLUTE_PATH source NORMALIZE)
     set_property(GLOBAL APPEND PROPERTY LOOM_${kind}_SOURCES "${source}")
+    set_property(GLOBAL APPEND PROPERTY LOOM_${kind}_ROWS "${name} ${source}")
   endforeach()
   set_property(GLOBAL APPEND PROPERTY LOOM_${kind}_LINK "${link}")
 endfunction()
@@ -39,12 +40,8 @@ endmacro()
 
 # loom_put_together(name sources link definitions): the target `name` is a link to all_tests.
 function(loom_put_together name sources link definitions)
-  loom_note_together(TEST "${sources}" "${link}")
+  loom_note_together(TEST ${name} "${sources}" "${link}")
   set_property(GLOBAL APPEND PROPERTY LOOM_TEST_DEFINITIONS "${definitions}")
-  foreach(source IN LISTS sources)
-    cmake_path(ABSOLUTE_PATH source NORMALIZE)
-    set_property(GLOBAL APPEND PROPERTY LOOM_TEST_ROWS "${name} ${source}")
-  endforeach()
   set_property(GLOBAL APPEND PROPERTY LOOM_TEST_PROGRAMS "${CMAKE_CURRENT_BINARY_DIR}/${name}")
   add_custom_target(${name})
   add_dependencies(${name} all_tests)
