@@ -7,8 +7,11 @@ set(LOOM_WITHOUT_ARITHMETIC activation_swap arguments calibrate chat_template ch
 
 # Those of them that are a small part of each command's time: -Og takes a quarter off the compile time of -O1. Programs take
 # the bodies of templates from the other rooms' objects (loom_link_optimised_first).
-set(LOOM_ONCE arguments calibrate checkpoint checkpoint_store config convert custom_op dialects dialects_hub explain formats inspect job
-  launch launcher log models multimodal objective observe preprocess_run pretrain program sharding_config talk train_support)
+set(LOOM_ONCE activation_swap arguments calibrate chat_template checkpoint checkpoint_store comm config convert custom_op dialects dialects_hub
+  dist explain formats inspect job launch launcher log models multimodal objective observe offload pipeline_split preprocess_run pretrain
+  program sharding_config talk train train_schedule train_step train_support)
+# -fpch-preprocess: what ccache wants of sources that take a precompiled header.
+set(LOOM_ONCE_OPTIONS ${LOOM_LIGHT_OPTIMISATION} $<$<CONFIG:Release>:-Og> $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fpch-preprocess>)
 
 # The only targets that the sanitizers optimise: their loops are most of the tests' time. The others compile in half the time at -O0.
 set(LOOM_WITH_LOOPS core images kernels_fused kernels_gemm parquet records regex tokenizer)
@@ -47,7 +50,8 @@ macro(loom_options_of name)
       list(APPEND options ${LOOM_LIGHT_OPTIMISATION})
       set(kind plain)
       if(LOOM_UNITY AND "${name}" IN_LIST LOOM_ONCE)
-        list(APPEND options $<$<CONFIG:Release>:-Og>)
+        set(options ${LOOM_ONCE_OPTIONS})
+        set(header loom_header_once)
         set(kind once)
       endif()
     endif()
@@ -174,7 +178,8 @@ function(loom_finish_rooms)
       foreach(property COMPILE_OPTIONS COMPILE_DEFINITIONS)
         get_source_file_property(value "${folder}/${source}" DIRECTORY "${folder}" ${property})
         if(value)
-          set_source_files_properties("${folder}/${source}" PROPERTIES ${property} "${value}")
+          # GCC may end with a segmentation fault where a header was compiled with other options.
+          set_source_files_properties("${folder}/${source}" PROPERTIES ${property} "${value}" SKIP_PRECOMPILE_HEADERS ON)
         endif()
       endforeach()
     endforeach()

@@ -20,6 +20,6 @@ endif()
 
 if(LOOM_TEST_COMPILER OR CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
   set(LOOM_TEST_HEADER loom_test_header)
-  loom_add_precompiled_header(loom_test_header PROGRAM OPTIONS -O0 ${LOOM_TEST_OPTIONS} HEADERS <gmock/gmock.h> <gtest/gtest.h>
-    LINK GTest::gmock GTest::gtest)
+  loom_add_precompiled_header(loom_test_header PROGRAM OPTIONS -O0 ${LOOM_TEST_OPTIONS} ${LOOM_CLANG_HEADER_OPTIONS}
+    HEADERS <gmock/gmock.h> <gtest/gtest.h> LINK GTest::gmock GTest::gtest)
 endif()
