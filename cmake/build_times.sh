@@ -19,7 +19,7 @@ for preset in "${@:-run}"; do
   ninja -C "$folder" -j2 "${targets[@]}" > "$folder/build.log"
   echo "$preset: $(($(date +%s) - begin)) s"
   # .ninja_log: begin and end in ms, time stamp, output, hash.
-  awk -F'\t' 'NR > 1 && $4 ~ /\.o$/ {
+  awk -F'\t' 'NR > 1 && $4 ~ /\.(o|gch)$/ {
       room = $4; sub(/^CMakeFiles\/loom_/, "rooms: ", room); sub(/(\/CMakeFiles|\.dir).*/, "", room); seconds[room] += ($2 - $1) / 1000; steps[room]++; all += ($2 - $1) / 1000
     }
     END { for (room in seconds) printf "| `%s` | %d | %.0f | %.1f |\n", room, steps[room], seconds[room], 100 * seconds[room] / all
