@@ -1,15 +1,16 @@
 # loom_add_library, loom_finish_rooms: the rooms of the product, and how each is compiled.
 
 # Targets without loops over numbers or bytes: -O1 instead of -O3 takes a third off their compile time.
-set(LOOM_WITHOUT_ARITHMETIC activation_swap arguments calibrate chat_template checkpoint checkpoint_store comm config convert custom_op device dialects
-  dialects_hub dist explain formats inspect job launch launcher log models multimodal nn objective observe offload pipeline_split plan preprocess_run
-  pretrain program recompute sharding sharding_config talk train train_schedule train_step train_support virtual_time)
+set(LOOM_WITHOUT_ARITHMETIC activation_swap arguments calibrate chat_template checkpoint checkpoint_store comm config convert
+  custom_op data device dialects dialects_hub dist explain formats inspect io job launch launcher log models multimodal nn
+  objective observe offload pipeline_split plan preprocess preprocess_run pretrain program recompute sharding sharding_config
+  talk train train_schedule train_step train_support virtual_time)
 
 # Those of them that are a small part of each command's time: -Og takes a quarter off the compile time of -O1. Programs take
 # the bodies of templates from the other rooms' objects (loom_link_optimised_first).
-set(LOOM_ONCE activation_swap arguments calibrate chat_template checkpoint checkpoint_store comm config convert custom_op dialects dialects_hub
-  dist explain formats inspect job launch launcher log models multimodal objective observe offload pipeline_split preprocess_run pretrain
-  program sharding_config talk train train_schedule train_step train_support)
+set(LOOM_ONCE activation_swap arguments calibrate chat_template checkpoint checkpoint_store comm config convert custom_op
+  dialects dialects_hub dist explain formats inspect job launch launcher log models multimodal objective observe offload
+  pipeline_split preprocess preprocess_run pretrain program sharding_config talk train train_schedule train_step train_support)
 # -fpch-preprocess: what ccache wants of sources that take a precompiled header.
 set(LOOM_ONCE_OPTIONS ${LOOM_LIGHT_OPTIMISATION} $<$<CONFIG:Release>:-Og> $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fpch-preprocess>)
 

@@ -1,11 +1,14 @@
 # loom_group_sources(target): compiles the sources of a target together in groups, with LOOM_UNITY.
 #
-# A group is one translation unit (CMake's unity build): what its sources include and instantiate is compiled once. Two
+# A group is one translation unit: what its sources include and instantiate is compiled once. It names its sources from the
+# root of the tree, unlike CMake's unity build, so that ccache finds it in another checkout without the preprocessor. Two
 # sources that open the same namespace share a group only if none of their names at file scope clash:
 #   own    of an anonymous namespace, a constant, a type: no other source of the group has the name
 #   shared a function outside anonymous namespaces: another source may overload it, but has no name of its own like it
 #   using  `using a::b;`, `using B = ...;`: another source may say the same, but nothing else of that name
-# Names of the tests' headers that a source includes are shared. Sources with compile options of their own stay alone. A new clash after an edit is a compile error: configure again, and the sources part.
+# Names of the tests' headers that a source includes are shared.
+# Sources with compile options of their own stay alone. A new clash after an edit is a compile error: configure again, and the
+# sources part.
 set(LOOM_GROUP_BYTES 250000)  # of its sources: larger groups save little, and take memory and the other core's last seconds
 
 # Names of functions that begin a line of the text.
@@ -121,17 +124,24 @@ function(loom_names_of_text text result)
 endfunction()
 
 function(loom_group_sources target)
-  if(NOT LOOM_UNITY)
-    return()
+  if(LOOM_UNITY)
+    # At the end of the folder, where all options of its sources are set. EVAL: a deferred call looks variables up when it runs.
+    cmake_language(EVAL CODE "cmake_language(DEFER CALL loom_write_groups \"${target}\")")
   endif()
+endfunction()
+
+function(loom_write_groups target)
   get_target_property(sources ${target} SOURCES)
-  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
   # GCC takes each source of a group for a header, whose types should have no members of anonymous types.
   target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
   set(groups 0)
+  set(compiled "")
   foreach(source IN LISTS sources)
     get_source_file_property(path "${source}" LOCATION)
-    if(NOT path MATCHES "\\.cpp$" OR NOT EXISTS "${path}")
+    get_source_file_property(options "${source}" COMPILE_OPTIONS)
+    get_source_file_property(definitions "${source}" COMPILE_DEFINITIONS)
+    if(NOT path MATCHES "\\.cpp$" OR NOT EXISTS "${path}" OR options OR definitions)
+      list(APPEND compiled "${source}")
       continue()
     endif()
     file(READ "${path}" text)
@@ -192,6 +202,24 @@ function(loom_group_sources target)
         list(APPEND using_${space}_${name}_${chosen} "${text}")
       endforeach()
     endforeach()
-    set_source_files_properties("${source}" PROPERTIES UNITY_GROUP "${target}_${chosen}")
+    list(APPEND sources_${chosen} "${source}")
   endforeach()
+
+  foreach(group RANGE 1 ${groups})
+    list(LENGTH sources_${group} length)
+    if(length LESS 2)
+      list(APPEND compiled ${sources_${group}})
+      continue()
+    endif()
+    set(lines "")
+    foreach(source IN LISTS sources_${group})
+      get_source_file_property(path "${source}" LOCATION)
+      file(RELATIVE_PATH path "${PROJECT_SOURCE_DIR}" "${path}")
+      string(APPEND lines "#include \"${path}\"\n")
+    endforeach()
+    set(file "${CMAKE_CURRENT_BINARY_DIR}/groups/${target}_${group}.cpp")
+    file(CONFIGURE OUTPUT "${file}" CONTENT "${lines}" @ONLY)
+    list(APPEND compiled "${file}")
+  endforeach()
+  set_property(TARGET ${target} PROPERTY SOURCES ${compiled})
 endfunction()

@@ -95,10 +95,10 @@ std::set<std::string> sources_of_this_build() {
   for (const auto& command : nlohmann::json::parse(file)) {
     const std::string path = command.at("file");
     add(path);
-    if (path.find("/Unity/unity_") == std::string::npos) continue;
+    if (path.find("/groups/") == std::string::npos) continue;
     std::istringstream group(read_text(path));  // #include "source" lines (cmake/LoomUnity.cmake)
     for (std::string line; std::getline(group, line);) {
-      if (line.starts_with("#include \"")) add(line.substr(10, line.size() - 11));
+      if (line.starts_with("#include \"")) sources.insert(line.substr(10, line.size() - 11));
     }
   }
   return sources;
