@@ -40,6 +40,10 @@ struct RegisterTile {
     }
   }
 
+  LOOM_ALWAYS_INLINE void add(const float* from, std::int64_t row) {
+    each([&](int r, int v, F x) { return Isa::add(Isa::load(from + r * row + v * Isa::kLanes), x); });
+  }
+
   static constexpr int kLines = (kWidth * 4 + 63) / 64;  // of a row of C in fp32
 
   template <int kFirst, int kEnd>
@@ -96,54 +100,32 @@ struct RegisterTile {
   }
 };
 
-// Columns of vector v of a tile of `columns`.
-template <class Isa>
-LOOM_ALWAYS_INLINE std::int64_t lanes_of(const GemmTile& t, int v) {
-  const std::int64_t left = t.columns - v * Isa::kLanes;
-  return left < 0 ? 0 : left < Isa::kLanes ? left : Isa::kLanes;
-}
-
-template <class Isa, int kRows, int kVectors>
-LOOM_ALWAYS_INLINE void add_fp32(RegisterTile<Isa, kRows, kVectors>& tile, const GemmTile& t, const float* from,
-                                 std::int64_t row, bool is_whole) {
+// Writes the sums of a tile, kVectors a row, to C. Unlike multiply_tile's own loops it is compiled once for all heights.
+template <class Isa, int kVectors>
+[[gnu::noinline]] void write_words(const GemmTile& t, const float* words) {
   using F = typename Isa::F;
-  if (is_whole) {
-    tile.each([&](int r, int v, F x) { return Isa::add(Isa::load(from + r * row + v * Isa::kLanes), x); });
-  } else {
-    tile.each([&](int r, int v, F x) {
-      return Isa::add(Isa::load_part(from + r * row + v * Isa::kLanes, lanes_of<Isa>(t, v)), x);
-    });
+  const std::int64_t element = t.type == OutputType::kFp32 ? 4 : 2;
+  char* c = static_cast<char*>(t.c);
+  for (std::int64_t r = 0; r < t.rows; ++r, c += t.c_row * element) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v, words += Isa::kLanes) {
+      const std::int64_t at = v * Isa::kLanes, left = t.columns - at;
+      const std::int64_t some = left < 0 ? 0 : left < Isa::kLanes ? left : Isa::kLanes;
+      F x = Isa::load(words);
+      if (t.sums != nullptr) x = Isa::add(Isa::load_part(t.sums + r * t.sums_row + at, some), x);
+      if (t.bias != nullptr) x = Isa::add(x, Isa::load_part(t.bias + at, some));
+      if (t.type == OutputType::kFp32) {
+        float* to = reinterpret_cast<float*>(c) + at;
+        if (t.adds_c) x = Isa::add(Isa::load_part(to, some), x);
+        some == Isa::kLanes ? Isa::store(to, x) : Isa::store_part(to, x, some);
+      } else {
+        char* to = c + at * element;
+        if (t.rounds_first) x = Isa::round16(x, t.type);
+        if (t.adds_c) x = Isa::add(Isa::load16_part(to, some, t.type), x);
+        Isa::store16_part(to, x, some, t.type);
+      }
+    }
   }
-}
-
-template <class Isa, int kRows, int kVectors>
-LOOM_ALWAYS_INLINE void write_fp32(RegisterTile<Isa, kRows, kVectors>& tile, const GemmTile& t, bool is_whole) {
-  using F = typename Isa::F;
-  float* c = static_cast<float*>(t.c);
-  if (t.adds_c) [[unlikely]]
-    add_fp32(tile, t, c, t.c_row, is_whole);
-  if (is_whole) {
-    tile.each([&](int r, int v, F x) { return Isa::store(c + r * t.c_row + v * Isa::kLanes, x), x; });
-  } else {
-    tile.each([&](int r, int v, F x) {
-      return Isa::store_part(c + r * t.c_row + v * Isa::kLanes, x, lanes_of<Isa>(t, v)), x;
-    });
-  }
-}
-
-template <class Isa, int kRows, int kVectors>
-LOOM_ALWAYS_INLINE void write_16_bits(RegisterTile<Isa, kRows, kVectors>& tile, const GemmTile& t) {
-  using F = typename Isa::F;
-  std::uint16_t* c = static_cast<std::uint16_t*>(t.c);
-  if (t.rounds_first) tile.each([&](int, int, F x) { return Isa::round16(x, t.type); });
-  if (t.adds_c) {
-    tile.each([&](int r, int v, F x) {
-      return Isa::add(Isa::load16_part(c + r * t.c_row + v * Isa::kLanes, lanes_of<Isa>(t, v), t.type), x);
-    });
-  }
-  tile.each([&](int r, int v, F x) {
-    return Isa::store16_part(c + r * t.c_row + v * Isa::kLanes, x, lanes_of<Isa>(t, v), t.type), x;
-  });
 }
 
 template <class Isa, int kRows, int kVectors>
@@ -152,17 +134,17 @@ void multiply_tile(const GemmTile& t) {
   RegisterTile<Isa, kRows, kVectors> tile;
   tile.clear();
   tile.multiply(t);
-  const bool is_whole = t.columns == tile.kWidth;
-  if (t.sums != nullptr) add_fp32(tile, t, t.sums, t.sums_row, is_whole);
-  if (t.bias != nullptr) {
-    tile.each(
-        [&](int, int v, F x) { return Isa::add(x, Isa::load_part(t.bias + v * Isa::kLanes, lanes_of<Isa>(t, v))); });
+  if (t.type != OutputType::kFp32 || t.columns != tile.kWidth) {
+    float words[kRows * tile.kWidth];
+    tile.each([&](int r, int v, F x) { return Isa::store(words + r * tile.kWidth + v * Isa::kLanes, x), x; });
+    return write_words<Isa, kVectors>(t, words);
   }
-  if (t.type == OutputType::kFp32) {
-    write_fp32(tile, t, is_whole);
-  } else {
-    write_16_bits(tile, t);
-  }
+  float* c = static_cast<float*>(t.c);
+  if (t.sums != nullptr) tile.add(t.sums, t.sums_row);
+  if (t.bias != nullptr) tile.each([&](int, int v, F x) { return Isa::add(x, Isa::load(t.bias + v * Isa::kLanes)); });
+  if (t.adds_c) [[unlikely]]
+    tile.add(c, t.c_row);
+  tile.each([&](int r, int v, F x) { return Isa::store(c + r * t.c_row + v * Isa::kLanes, x), x; });
 }
 
 // multiply_tile of 1 to kRows rows.
