@@ -1,7 +1,5 @@
 #include "engine/cli/hub_callbacks.h"
 
-#include <nlohmann/json.hpp>
-
 #include "engine/cli/graph_callbacks.h"
 #include "engine/cli/picture_data.h"
 #include "engine/cli/text_data.h"
@@ -70,7 +68,7 @@ std::string config_to_save(const models::ModelOptions& model, const std::string&
   if (path && std::filesystem::is_directory(*path)) return models::file_text(*path / "config.json");
   if (!path || path->extension() != ".json") return described;
   auto config = io::parse_ordered_json(models::file_text(*path), path->string());
-  const auto facts = nlohmann::ordered_json::parse(described);
+  const auto facts = io::parse_ordered_json(described, "config.json");
   for (const auto& [key, value] : facts.items()) {
     if (!config.contains(key)) config[key] = value;
   }
@@ -78,7 +76,7 @@ std::string config_to_save(const models::ModelOptions& model, const std::string&
 }
 
 bool is_tied(const std::string& config_json) {
-  const auto json = nlohmann::ordered_json::parse(config_json);
+  const auto json = io::parse_ordered_json(config_json, "config.json");
   for (const char* section : {"text_config", "llm_config"}) {
     if (json.contains(section)) return json[section].value("tie_word_embeddings", false);
   }

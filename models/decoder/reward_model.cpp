@@ -1,8 +1,7 @@
 #include "models/decoder/reward_model.h"
 
-#include <nlohmann/json.hpp>
-
 #include "engine/core/error.h"
+#include "engine/io/json_text.h"
 #include "engine/nn/layers.h"
 #include "models/mixin/new_parameters.h"
 #include "sharding/tensor/tensor_plan.h"
@@ -80,7 +79,7 @@ std::shared_ptr<nn::Module> make_reward_model(const std::shared_ptr<nn::Module>&
 bool is_reward_model(const nn::Module& model) { return dynamic_cast<const RewardModel*>(&model) != nullptr; }
 
 std::string reward_config(const std::string& config_json, std::optional<std::int64_t> pad_token_id) {
-  auto config = nlohmann::ordered_json::parse(config_json);
+  auto config = io::parse_ordered_json(config_json, "config.json");
   auto& names = config["architectures"];
   if (names.is_array() && !names.empty() && names[0].is_string()) names[0] = reward_class(names[0].get<std::string>());
   config["id2label"] = {{"0", "LABEL_0"}};

@@ -9,6 +9,7 @@
 
 #include "engine/core/error.h"
 #include "engine/io/atomic_file.h"
+#include "engine/io/json_text.h"
 #include "engine/io/mapped_file.h"
 
 namespace loom::models {
@@ -110,7 +111,7 @@ std::string file_text(const fs::path& path) {
 }
 
 std::string edited_config(const std::string& config_json, const ConfigEdits& edits) {
-  const Json given = Json::parse(config_json);
+  const Json given = io::parse_ordered_json(config_json, "config.json");
   Json config = given;
   if (edits.untied) {
     config["tie_word_embeddings"] = false;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
 #include <unordered_map>
@@ -12,6 +11,7 @@
 #include "engine/core/spelling.h"
 #include "engine/formats/safetensors/safetensors.h"
 #include "engine/io/atomic_file.h"
+#include "engine/io/json_text.h"
 #include "engine/nn/absent.h"
 #include "engine/nn/path_aliases.h"
 #include "engine/nn/state_dict.h"
@@ -219,7 +219,7 @@ using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
 
 // The published names of the config.json's family, which stores one tensor per expert.
 PublishedNames published_naming(std::string_view config_json) {
-  return published_names_of_type(nlohmann::json::parse(config_json).value("model_type", ""));
+  return published_names_of_type(io::parse_ordered_json(config_json, "config.json").value("model_type", ""));
 }
 
 std::span<const std::byte> bytes_of(const Tensor& tensor) {

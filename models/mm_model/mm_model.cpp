@@ -10,6 +10,7 @@
 #include "engine/core/error.h"
 #include "engine/core/shown_text.h"
 #include "engine/core/spelling.h"
+#include "engine/io/json_text.h"
 #include "models/hub/config_reader.h"
 #include "models/internvl/internvl_config.h"
 #include "models/mm_model/mm_values.h"
@@ -269,8 +270,9 @@ void check_weights(const MmModel& model, const ConfigReader& weights) {
     config_error("{}: {} makes model_type {}, and it is {} in {}; give the weights of that model", said.where(),
                  said.path(), said.scalar(), type.empty() ? "absent" : shown_text(type), where);
   }
-  const mm::Json json = mm::Json::parse(model.family == kMmInternvl ? to_json(read_internvl_config(weights))
-                                                                    : to_json(read_qwen_vl_config(weights)));
+  const mm::Json json = io::parse_ordered_json(
+      model.family == kMmInternvl ? to_json(read_internvl_config(weights)) : to_json(read_qwen_vl_config(weights)),
+      where);
   for (const auto& [key, value] : model.values) {
     const mm::Json* found = mm::find_json(json, key);
     if (found == nullptr ? value.boolean() == false : mm::is_same(value, *found)) continue;
