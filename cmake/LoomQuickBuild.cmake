@@ -1,6 +1,6 @@
 # What makes builds quick: a fast linker for tests, and precompiled headers. Where clang compiles without optimisation,
 # reading headers is most of the time: the products of the sanitizers' builds here, tests in LoomTestCompiler.cmake, fuzz
-# targets in tests/fuzz. GCC gains a tenth where it optimises little: rooms with -Og (LOOM_ONCE).
+# targets in tests/fuzz. GCC gains a tenth where it optimises little: rooms with -O1 or -Og (LOOM_WITHOUT_ARITHMETIC).
 
 # Programs of tests are linked by LLVM's linker if there is one: in a fifth of the time of binutils'.
 find_program(LOOM_LLD ld.lld HINTS /usr/lib/llvm-19/bin DOC "LLVM's linker, for programs of tests; empty: the compiler's linker")
@@ -39,5 +39,6 @@ if(LOOM_SANITIZE AND CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
     loom_add_precompiled_header(loom_header_watched OPTIONS -O0 -fsanitize=fuzzer-no-link ${LOOM_CLANG_HEADER_OPTIONS})
   endif()
 elseif(LOOM_UNITY AND NOT LOOM_SANITIZE AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  loom_add_precompiled_header(loom_header_plain OPTIONS ${LOOM_PLAIN_OPTIONS})
   loom_add_precompiled_header(loom_header_once OPTIONS ${LOOM_ONCE_OPTIONS})
 endif()

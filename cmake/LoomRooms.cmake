@@ -12,7 +12,8 @@ set(LOOM_ONCE activation_swap arguments calibrate chat_template checkpoint check
   dialects dialects_hub dist explain formats inspect job launch launcher log models multimodal objective observe offload
   pipeline_split preprocess preprocess_run pretrain program sharding_config talk train train_schedule train_step train_support)
 # -fpch-preprocess: what ccache wants of sources that take a precompiled header.
-set(LOOM_ONCE_OPTIONS ${LOOM_LIGHT_OPTIMISATION} $<$<CONFIG:Release>:-Og> $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fpch-preprocess>)
+set(LOOM_PLAIN_OPTIONS ${LOOM_LIGHT_OPTIMISATION} $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fpch-preprocess>)
+set(LOOM_ONCE_OPTIONS ${LOOM_PLAIN_OPTIONS} $<$<CONFIG:Release>:-Og>)
 
 # The only targets that the sanitizers optimise: their loops are most of the tests' time. The others compile in half the time at -O0.
 set(LOOM_WITH_LOOPS core images kernels_fused kernels_gemm parquet records regex tokenizer)
@@ -48,7 +49,8 @@ macro(loom_options_of name)
   else()
     set(header "")
     if(NOT LOOM_SANITIZE AND "${name}" IN_LIST LOOM_WITHOUT_ARITHMETIC)
-      list(APPEND options ${LOOM_LIGHT_OPTIMISATION})
+      list(APPEND options ${LOOM_PLAIN_OPTIONS})
+      set(header loom_header_plain)
       set(kind plain)
       if(LOOM_UNITY AND "${name}" IN_LIST LOOM_ONCE)
         set(options ${LOOM_ONCE_OPTIONS})
