@@ -100,7 +100,7 @@ struct RegisterTile {
   }
 };
 
-// Writes the sums of a tile, kVectors a row, to C. Unlike multiply_tile's own loops it is compiled once for all heights.
+// Writes the sums of a tile, kVectors a row, to C. Unlike multiply_tile it is compiled once for all heights.
 template <class Isa, int kVectors>
 [[gnu::noinline]] void write_words(const GemmTile& t, const float* words) {
   using F = typename Isa::F;
