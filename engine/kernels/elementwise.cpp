@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -15,9 +14,7 @@ namespace {
 template <class T>
 inline constexpr bool is_half = std::is_same_v<T, bf16> || std::is_same_v<T, f16>;
 template <class T>
-inline constexpr bool is_single = is_half<T> || std::is_same_v<T, float>;
-template <class T>
-inline constexpr bool is_float = is_single<T> || std::is_same_v<T, double>;
+inline constexpr bool is_float = is_half<T> || std::is_same_v<T, float> || std::is_same_v<T, double>;
 
 // Truncated toward zero; what does not fit becomes the nearest end of the range, NaN becomes 0.
 template <class Int>
@@ -30,56 +27,36 @@ Int to_integer(double value) {
   return static_cast<Int>(value);
 }
 
-// Every element type as one of these, exactly: two conversions an element, instead of one for each pair of types.
-template <class T>
-using Wide = std::conditional_t<is_float<T>, double, std::int64_t>;
-
-template <class From>
-void widen_any(std::int64_t elems, const From* x, Wide<From>* y) {
-  for (std::int64_t i = 0; i < elems; ++i) {
-    if constexpr (is_float<From>) {
-      y[i] = simd::to_double(x[i]);
-    } else if constexpr (std::is_same_v<From, bool>) {
-      y[i] = reinterpret_cast<const unsigned char*>(x)[i] != 0;
-    } else {
-      y[i] = x[i];
-    }
-  }
-}
-
-template <class W, class To>
-To narrowed(W value) {
+template <class To, class From>
+To convert(From value) {
   if constexpr (std::is_same_v<To, bool>) {
-    return value != 0;
+    return simd::to_double(value) != 0;
+  } else if constexpr (is_float<From> && is_float<To>) {
+    return simd::from_double<To>(simd::to_double(value));
+  } else if constexpr (is_float<From>) {
+    return to_integer<To>(simd::to_double(value));
   } else if constexpr (is_half<To>) {
     return simd::from_double<To>(static_cast<double>(value));
-  } else if constexpr (std::is_same_v<W, double> && !is_float<To>) {
-    return to_integer<To>(value);
   } else {
     return static_cast<To>(value);
   }
 }
 
-template <class W>
-void narrow_any(std::int64_t elems, const W* x, DType to, void* y) {
-  visit_dtype(to, [&]<class To>() {
-    auto* const out = static_cast<To*>(y);
-    for (std::int64_t i = 0; i < elems; ++i) out[i] = narrowed<W, To>(x[i]);
-  });
-}
-
-template <class From>
-void cast_any(std::int64_t elems, const From* x, DType to, void* y) {
-  constexpr std::int64_t kWideElems = 1024;
-  const auto bytes = static_cast<std::int64_t>(element_bytes(to));
-  for_pieces(elems, kTileElems, [&](std::int64_t begin, std::int64_t count) {
-    Wide<From> wide[kWideElems];
-    for (const std::int64_t end = begin + count; begin < end; begin += kWideElems) {
-      const std::int64_t some = std::min(kWideElems, end - begin);
-      widen_any(some, x + begin, wide);
-      narrow_any(some, wide, to, static_cast<char*>(y) + begin * bytes);
-    }
-  });
+template <class From, class To>
+void cast_elements(std::int64_t elems, const From* x, To* y) {
+  if constexpr (is_float<From> && is_float<To> && !std::is_same_v<From, double> && !std::is_same_v<To, double>) {
+    map<simd::F32x16>(
+        elems, y, [](simd::F32x16 v) { return v; }, x);
+  } else if constexpr (std::is_same_v<From, bool>) {
+    for_pieces(elems, kTileElems, [&](std::int64_t begin, std::int64_t count) {
+      const auto* bytes = reinterpret_cast<const unsigned char*>(x);
+      for (std::int64_t i = begin; i < begin + count; ++i) y[i] = convert<To>(std::uint8_t{bytes[i] != 0});
+    });
+  } else {
+    for_pieces(elems, kTileElems, [&](std::int64_t begin, std::int64_t count) {
+      for (std::int64_t i = begin; i < begin + count; ++i) y[i] = convert<To>(x[i]);
+    });
+  }
 }
 
 void copy_bytes(std::int64_t bytes, const void* x, void* y) {
@@ -100,17 +77,11 @@ void cast(std::int64_t elems, DType from, const void* x, DType to, void* y) {
           "cast from {} to {} in place, but their elements differ in size; give it another output", name(from),
           name(to));
   visit_dtype(from, [&]<class From>() {
-    const auto* in = static_cast<const From*>(x);
-    if constexpr (is_single<From>) {
-      const auto in_singles = [&]<class To>() {
-        map<simd::F32x16>(
-            elems, static_cast<To*>(y), [](simd::F32x16 v) { return v; }, in);
-      };
-      if (to == DType::kF32) return in_singles.template operator()<float>();
-      if (to == DType::kBF16) return in_singles.template operator()<bf16>();
-      if (to == DType::kF16) return in_singles.template operator()<f16>();
-    }
-    cast_any(elems, in, to, y);
+    visit_dtype(to, [&]<class To>() {
+      if constexpr (!std::is_same_v<From, To>) {
+        cast_elements(elems, static_cast<const From*>(x), static_cast<To*>(y));
+      }
+    });
   });
 }
 
