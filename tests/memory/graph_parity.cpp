@@ -3,16 +3,17 @@
 // Given    DIR/CASE/graph.json.gz (graph_fp32.json.gz for variants without param_dtype) and expected.json.gz: bytes by
 //          category of two steps, at the phases of a step and around the hooks of every wrapped module.
 // When     the recorded model trains two steps on a dry device of rank 0 of 8, wrapped as the variant says.
-// Then     every category is equal at every state, and the peak of forward and backward within 1 %. Known differences,
-//          each with its reason, are in Known.
-// Exit     1 with a line for each difference.
+// Then     every category is equal at every state, and the peaks of forward, backward and each module's are within 1 %.
+//          Known differences, each with its reason, are in Known and where they are applied. A peak in the optimizer is
+//          a bound: the tracker's AdamW runs on a CPU mesh.
+// Exit     1 with a line for each difference, or for keys that were not read.
 #include <algorithm>
 #include <array>
 #include <filesystem>
 #include <fmt/format.h>
+#include <functional>
 #include <iostream>
 #include <map>
-#include <set>
 
 #include "engine/comm/simulated/simulated.h"
 #include "engine/io/gzip.h"
@@ -55,6 +56,14 @@ struct State {
   device::CategoryBytes bytes{};
 };
 
+// A wrapped module while a step runs.
+struct Watched {
+  sharding::ParamGroup* group = nullptr;
+  State* peak = nullptr;                                           // of its forward or backward, while it runs
+  sharding::TrainingState state = sharding::TrainingState::kIdle;  // of the group, after the last change of memory
+  bool in_post_backward = false;
+};
+
 std::int64_t total(const device::CategoryBytes& bytes) {
   std::int64_t sum = 0;
   for (const std::int64_t one : bytes) sum += one;
@@ -80,7 +89,10 @@ class GraphRun {
     }
     optimizer_ = std::make_unique<nn::AdamW>(model_->parameters(), nn::AdamWOptions{.lr = 1e-4, .foreach = true});
     batch_ = data::to_device(models::graph_batch(*program_));
+    last_ = now();
+    device_.memory().observe_changes([this] { on_change(); });
   }
+  ~GraphRun() { device_.memory().observe_changes({}); }
 
   void step(const std::string& name) {
     states_.clear();
@@ -100,6 +112,7 @@ class GraphRun {
     phases_[name + "/peak_forward_backward"].bytes = memory.stats().by_category_at_peak;
     optimizer_->step();
     note_phase(name + "/after_optimizer");
+    phases_[name + "/peak_with_optimizer"].bytes = memory.stats().by_category_at_peak;
     optimizer_->zero_grad();
     note_phase(name + "/after_zero_grad");
   }
@@ -108,13 +121,18 @@ class GraphRun {
   bool casts_inputs() const {
     const models::ModelGraph& graph = program_->graph;
     return graph.compute_dtype == DType::kBF16 && std::ranges::any_of(program_->calls, [&](const auto& call) {
-             return call.module > 0 && wrapped_.contains(graph.modules[static_cast<std::size_t>(call.module)].path) &&
+             return call.module > 0 && watched_.contains(graph.modules[static_cast<std::size_t>(call.module)].path) &&
                     std::ranges::any_of(call.arguments, [&](int tensor) {
                       return graph.tensors[static_cast<std::size_t>(tensor)].dtype == DType::kF32;
                     });
            });
   }
   std::int64_t loss_bytes() const { return loss_bytes_; }
+  // Of the whole gradient of the last parameter of a wrapped module's group.
+  std::int64_t last_gradient_bytes(const std::string& path) const {
+    const sharding::Param& last = *watched_.at(path).group->params().back();
+    return last.shape().numel() * element_bytes(last.compute_dtype());
+  }
   std::int64_t parameters() const { return std::ssize(model_->parameters()); }
   const std::map<std::string, State>& phases() const { return phases_; }
   // By wrapped module and state, of the last step.
@@ -123,7 +141,61 @@ class GraphRun {
  private:
   State now() const { return {device_.memory().stats().by_category}; }
   void note_phase(const std::string& phase) { phases_[phase] = now(); }
-  void note(const std::string& path, const std::string& state) { states_[path][state].push_back(now()); }
+  void note(const std::string& path, const std::string& state) { note(path, state, now()); }
+  void note(const std::string& path, const std::string& state, const State& bytes) {
+    states_[path][state].push_back(bytes);
+  }
+  // Until `watched_[path].peak` is null again.
+  void begin_peak(const std::string& path, const std::string& state) {
+    note(path, state);
+    watched_.at(path).peak = &states_[path][state].back();
+  }
+  void end_peaks() {
+    for (auto& [path, watched] : watched_) watched.peak = nullptr;
+  }
+  // Post-backward has no hooks: it begins and ends between two changes of memory.
+  void on_change() {
+    const State state = now();
+    for (auto& [path, watched] : watched_) {
+      if (watched.peak != nullptr && total(state.bytes) > total(watched.peak->bytes)) *watched.peak = state;
+      if (watched.group == nullptr) continue;
+      const sharding::TrainingState before = std::exchange(watched.state, watched.group->training_state());
+      if (watched.state == before) continue;
+      end_post_backward(path, watched, last_);
+      watched.in_post_backward = watched.state == sharding::TrainingState::kPostBackward;
+      if (watched.in_post_backward) note(path, "Before Post-Backward", last_);
+    }
+    last_ = state;
+  }
+  void end_post_backward(const std::string& path, Watched& watched, const State& bytes) {
+    if (!std::exchange(watched.in_post_backward, false)) return;
+    note(path, "After Post-Backward", bytes);
+  }
+  static void hook_gradients(const std::vector<Tensor>& tensors, const std::function<void()>& call) {
+    for (const Tensor& tensor : tensors) {
+      if (!tensor.requires_grad()) continue;
+      tensor.register_hook([call](const Tensor&) {
+        call();
+        return Tensor();
+      });
+    }
+  }
+  // The gradients of a module's inputs: their hooks end its peak, and a node between them and FSDP's own, its
+  // post-backward.
+  void watch_inputs(const std::string& path, nn::Args& args) {
+    std::vector<Tensor> inputs;
+    for (const Tensor& input : args.tensors()) {
+      if (input.requires_grad()) inputs.push_back(input);
+    }
+    if (inputs.empty()) return;
+    has_several_inputs_ |= inputs.size() > 1;
+    Watched& watched = watched_.at(path);
+    hook_gradients(inputs, [&watched] { watched.peak = nullptr; });
+    const std::vector<Tensor> passed = autograd::identity_with_backward(
+        "after_post_backward", inputs, [this, path, &watched] { end_post_backward(path, watched, now()); });
+    std::size_t next = 0;
+    args.map_tensors([&](const Tensor& tensor) { return tensor.requires_grad() ? passed[next++] : tensor; });
+  }
 
   void wrap(const CaseJson& fsdp2, int world) {
     sharding::FullyShardOptions options;
@@ -169,37 +241,40 @@ class GraphRun {
   // Hooks inside and outside of FSDP's.
   void wrap_module(const std::string& path, const sharding::FullyShardOptions& options) {
     nn::Module& module = *model_->find(path);
-    wrapped_.insert(path);
-    const auto hook_gradients = [this, path](const nn::Value& value, const std::string& state) {
+    const auto tensors_of = [](const nn::Value& value) {
       std::vector<Tensor> tensors;
       value.collect_tensors(tensors);
-      for (const Tensor& tensor : tensors) {
-        if (!tensor.requires_grad()) continue;
-        tensor.register_hook([this, path, state](const Tensor&) {
-          note(path, state);
-          return Tensor();
-        });
-      }
+      return tensors;
     };
-    module.register_post_hook([this, path, hook_gradients](nn::Module&, nn::Value output) {
+    module.register_post_hook([this, path, tensors_of](nn::Module&, nn::Value output) {
       if (autograd::in_backward()) return output;
       note(path, "Before Post-Forward");
-      hook_gradients(output, "Before Pre-Backward");
+      hook_gradients(tensors_of(output), [this, path] {
+        note(path, "Before Pre-Backward");
+        begin_peak(path, "Peak Backward");
+        // For these models the tracker ran without its hooks of backward: this state is all that its peak sees.
+        if (has_several_inputs_) watched_.at(path).peak = nullptr;
+        if (path.empty()) autograd::queue_callback([this] { end_peaks(); });  // before the root's own
+      });
       return output;
     });
-    sharding::fully_shard(module, options);
+    watched_[path].group = sharding::fully_shard(module, options).group();
     module.register_pre_hook(
-        [this, path](nn::Module&, nn::Args&) {
-          if (!autograd::in_backward()) note(path, "Before Pre-Forward");
+        [this, path](nn::Module&, nn::Args& args) {
+          if (autograd::in_backward()) return;
+          note(path, "Before Pre-Forward");
+          begin_peak(path, "Peak Forward");
+          watch_inputs(path, args);
         },
         /*prepend=*/true);
     module.register_pre_hook([this, path](nn::Module&, nn::Args&) {
       if (!autograd::in_backward()) note(path, "After Pre-Forward");
     });
-    module.register_post_hook([this, path, hook_gradients](nn::Module&, nn::Value output) {
+    module.register_post_hook([this, path, tensors_of](nn::Module&, nn::Value output) {
       if (autograd::in_backward()) return output;
       note(path, "After Post-Forward");
-      hook_gradients(output, "After Pre-Backward");
+      watched_.at(path).peak = nullptr;
+      hook_gradients(tensors_of(output), [this, path] { note(path, "After Pre-Backward"); });
       return output;
     });
   }
@@ -213,7 +288,9 @@ class GraphRun {
   std::unique_ptr<nn::AdamW> optimizer_;
   data::Batch batch_;
   std::int64_t loss_bytes_ = 0;
-  std::set<std::string> wrapped_;
+  std::map<std::string, Watched> watched_;
+  bool has_several_inputs_ = false;  // with gradients, a wrapped module
+  State last_;                       // after the last change
   std::map<std::string, State> phases_;
   std::map<std::string, std::map<std::string, std::vector<State>>> states_;
 };
@@ -264,18 +341,25 @@ class Report {
  public:
   Report(std::string name, Known known) : name_(std::move(name)), known_(known) {}
 
-  void compare(const std::string& place, const CaseJson& expected, const State& state) {
+  // `held`: bytes of a gradient that a variable of the tracker holds there.
+  void compare(const std::string& place, const CaseJson& expected, const State& state, std::int64_t held = 0) {
     for (std::size_t i = 0; i < kAccounts.size(); ++i) {
       const std::int64_t want = theirs(expected, kAccounts[i]), have = ours(state, kAccounts[i]);
-      count(known_.explains(i, want - have, expected.at("Total")), fmt::format("{}: {}", place, kAccounts[i].name),
-            have, want);
+      const std::int64_t missing = want - have - (i == kActivations ? held : 0);
+      count(known_.explains(i, missing, expected.at("Total")), fmt::format("{}: {}", place, kAccounts[i].name), have,
+            want);
     }
   }
   // Sums of gradients are out of place there, which a peak may see.
   void compare_peak(const std::string& place, const CaseJson& expected, const State& state) {
-    const std::int64_t want = expected.at("Total"), have = total(state.bytes);
+    const std::int64_t want = expected.raw().at("Total"), have = total(state.bytes);
     const auto error = std::abs(static_cast<double>(have - want));
     count(error <= kTolerance * static_cast<double>(want), place, have, want);
+  }
+  // A CPU mesh's AdamW has more temporaries than a device's: there, 27 copies of the shards at once.
+  void compare_bound(const std::string& place, const CaseJson& expected, const State& state) {
+    const std::int64_t want = expected.raw().at("Total"), have = total(state.bytes);
+    count(have <= want, place, have, want);
   }
   void fail(const std::string& text) {
     fmt::print("{} {}\n", name_, text);
@@ -296,19 +380,24 @@ class Report {
   int different_ = 0;
 };
 
-// Phases and states that a device does not have: what the optimizer's temporaries add on a CPU mesh, and the peaks of
-// single modules, which follow from the states.
-bool is_skipped(std::string_view place) {
-  return place.ends_with("peak_with_optimizer") || place.starts_with("Peak ") || place.ends_with("Post-Backward");
+void compare_phases(const CaseJson& phases, const GraphRun& run, Report& report) {
+  for (const auto& [phase, expected] : phases.items()) {
+    const State& have = run.phases().at(phase);
+    if (phase.ends_with("peak_forward_backward")) {
+      report.compare_peak(phase, expected, have);
+    } else if (phase.ends_with("peak_with_optimizer")) {
+      const std::string step = phase.substr(0, phase.find('/'));
+      const bool is_before = expected == phases.at(step + "/peak_forward_backward").raw();
+      is_before ? report.compare_peak(phase, expected, have) : report.compare_bound(phase, expected, have);
+    } else {
+      report.compare(phase, expected, have);
+    }
+  }
 }
 
 void compare_modules(const CaseJson& modules, const GraphRun& run, Report& report) {
   for (const auto& [path, states] : modules.items()) {
     for (const auto& [state, expected] : states.items()) {
-      if (is_skipped(state)) {
-        expected.raw();
-        continue;
-      }
       const auto module = run.states().find(path);
       if (module == run.states().end() || !module->second.contains(state)) {
         report.fail(fmt::format("'{}' {}: never reached", path, state));
@@ -320,7 +409,13 @@ void compare_modules(const CaseJson& modules, const GraphRun& run, Report& repor
         continue;
       }
       for (std::size_t i = 0; i < have.size(); ++i) {
-        report.compare(fmt::format("'{}' {}[{}]", path, state, i), expected.at(i), have[i]);
+        const std::string place = fmt::format("'{}' {}[{}]", path, state, i);
+        if (state.starts_with("Peak ")) {
+          report.compare_peak(place, expected.at(i), have[i]);
+        } else {
+          const bool is_after = state == "After Post-Backward";
+          report.compare(place, expected.at(i), have[i], is_after ? run.last_gradient_bytes(path) : 0);
+        }
       }
     }
   }
@@ -357,21 +452,13 @@ Known known_of(const CaseJson& variant, const GraphRun& run, const CaseInputs& i
   return known;
 }
 
-int run_variant(const fs::path& folder, const CaseJson& variant, const std::string& name, const CaseInputs& inputs) {
+int run_variant(const fs::path& folder, const CaseJson& variant, const std::string& name, const CaseInputs& inputs,
+                int steps) {
   const bool is_fp32 = variant.at("fsdp2").at("param_dtype").is_null();
   GraphRun run(folder / (is_fp32 ? "graph_fp32.json.gz" : "graph.json.gz"), variant);
-  run.step("step0");
-  run.step("step1");
+  for (int step = 0; step < steps; ++step) run.step(fmt::format("step{}", step));
   Report report(name, known_of(variant, run, inputs));
-  for (const auto& [phase, expected] : variant.at("phases").items()) {
-    if (is_skipped(phase)) {
-      expected.raw();
-    } else if (phase.ends_with("peak_forward_backward")) {
-      report.compare_peak(phase, expected, run.phases().at(phase));
-    } else {
-      report.compare(phase, expected, run.phases().at(phase));
-    }
-  }
+  compare_phases(variant.at("phases"), run, report);
   compare_modules(variant.at("modules"), run, report);
   fmt::print("{}: {} of {} differ\n", name, report.different(), report.compared());
   return report.different();
@@ -380,12 +467,15 @@ int run_variant(const fs::path& folder, const CaseJson& variant, const std::stri
 int run_case(const fs::path& folder) {
   const auto text = io::text_of_file(folder / "expected.json.gz", std::size_t{1} << 28);
   const CaseJson file(nlohmann::json::parse(text), folder.filename().string());
+  if (!(file.at("optimizer") == "AdamW foreach")) throw std::runtime_error("optimizer is not AdamW foreach");
   const CaseInputs inputs = inputs_of(file);
   int different = 0;
   int number = 0;
   for (const CaseJson& variant : file.at("variants").elements()) {
-    different += run_variant(folder, variant, fmt::format("{} {}", folder.filename().string(), number++), inputs);
+    different += run_variant(folder, variant, fmt::format("{} {}", folder.filename().string(), number++), inputs,
+                             file.at("steps"));
   }
+  file.check_all_read({"case", "class", "config", "experts_implementation", "hook_replaced"});
   return different;
 }
 
