@@ -75,4 +75,13 @@ Difference compare(const SourceTensor& a, const SourceTensor& b) {
   return comparison.found();
 }
 
+void check_tied(const SourceTensor& head, const SourceTensor& embedding, const std::filesystem::path& folder,
+                const std::filesystem::path& config) {
+  if (head.dtype == embedding.dtype && head.shape == embedding.shape && compare(head, embedding).elements == 0) return;
+  config_error(
+      "{}: '{}' and '{}' are one tensor by tie_word_embeddings of {}, but have different values; set it to false there, "
+      "if the model was trained untied",
+      folder.string(), head.name, embedding.name, config.string());
+}
+
 }  // namespace loom::checkpoint

@@ -2,10 +2,11 @@
 //
 // Equal    elements are equal if their bits are, whatever these mean; for different dtypes, if their values are.
 // Threads  one thread at a time.
-// Errors   the readers' errors.
+// Errors   the readers' errors; ConfigError of check_tied().
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 
 #include "engine/convert/tensor_source.h"
 
@@ -21,5 +22,10 @@ struct Difference {
 
 // Precondition: one shape.
 Difference compare(const SourceTensor& a, const SourceTensor& b);
+
+// The output layer and the embedding in `folder`, which are one tensor by tie_word_embeddings of `config`. ConfigError:
+// they have different dtypes, shapes or values.
+void check_tied(const SourceTensor& head, const SourceTensor& embedding, const std::filesystem::path& folder,
+                const std::filesystem::path& config);
 
 }  // namespace loom::checkpoint

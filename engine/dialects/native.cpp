@@ -14,8 +14,6 @@
 namespace loom::dialects {
 namespace {
 
-using Said = std::optional<std::string>;
-
 constexpr std::string_view kInFeatures = "is a key of features, and is read nowhere else; write it there";
 
 // Of the models that are built.

@@ -9,13 +9,12 @@
 #include "engine/dialects/flags_of_file.h"
 #include "engine/dialects/reading.h"
 #include "engine/dialects/row.h"
+#include "engine/dialects/tool_rules.h"
 #include "engine/job/key.h"
 #include "sharding/config/fsdp2_keys.h"
 
 namespace loom::dialects {
 namespace {
-
-using Said = std::optional<std::string>;
 
 // A tree of mappings, in the order of the rows.
 struct Node {

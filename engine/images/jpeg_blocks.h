@@ -9,11 +9,14 @@
 // Errors   JERR_OUT_OF_MEMORY and JERR_BAD_VIRTUAL_ACCESS, through libjpeg's error_exit.
 #pragma once
 
+// jpeglib.h needs the other two before it.
+// clang-format off
+#include <cstddef>
+#include <cstdio>
 #include <jpeglib.h>
+// clang-format on
 
 #include <array>
-#include <cstddef>
-#include <cstdio>  // jpeglib.h needs it
 #include <cstdlib>
 #include <memory>
 

@@ -124,13 +124,7 @@ class ToMcore {
     const SourceTensor* embedding = list_.find(kEmbedding);
     if (!shape_.tied || embedding == nullptr) return shape_.tied;
     if (head == nullptr) return true;
-    if (head->dtype != embedding->dtype || head->shape != embedding->shape ||
-        compare(*head, *embedding).elements != 0) {
-      config_error(
-          "{}: '{}' and '{}' are one tensor by tie_word_embeddings of {}, but have different values; set it to "
-          "false there, if the model was trained untied",
-          options_.load_dir.string(), kHead, kEmbedding, shape_.file.string());
-    }
+    check_tied(*head, *embedding, options_.load_dir, shape_.file);
     used_.insert(kHead);
     return true;
   }

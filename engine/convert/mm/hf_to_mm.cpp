@@ -71,12 +71,7 @@ class MmImport {
     const SourceTensor* embedding = list_.find(kFolderEmbedding);
     if (!model_.tied() || head == nullptr || embedding == nullptr) return;
     used_.insert(kFolderHead);
-    if (head->dtype == embedding->dtype && head->shape == embedding->shape && compare(*head, *embedding).elements == 0)
-      return;
-    config_error(
-        "{}: '{}' and '{}' are one tensor by tie_word_embeddings of {}, but have different values; set it to false "
-        "there, if the model was trained untied",
-        options_.hf_dir.string(), kFolderHead, kFolderEmbedding, model_.file.string());
+    check_tied(*head, *embedding, options_.hf_dir, model_.file);
   }
 
   const SourceTensor* find(const std::string& name, const Shape& shape) {
