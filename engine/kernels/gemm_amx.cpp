@@ -38,6 +38,10 @@ struct AmxRegisters {
   static LOOM_ALWAYS_INLINE void store(void* to, std::int64_t row_bytes) {
     asm volatile("tilestored %%tmm%c2, (%0,%1,1)" : : "r"(to), "r"(row_bytes), "i"(kC) : "memory");
   }
+  template <int kWidth>
+  static void write(const GemmTile& t, const float* sums) {
+    write_words<Avx512, kWidth / Avx512::kLanes>(t, sums);
+  }
 };
 
 template <int kWidth>

@@ -2,7 +2,8 @@
 //
 // Registers   class of an unnamed namespace with static functions; a register's number is a template argument:
 //               begin(): before the first use in a thread or later, zero<C>(), load<R>(from, bytes between rows),
-//               dot<C, A, B>(): C[16,16] += A[16, 16 pairs] . B[16 pairs, 16], store<C>(to, bytes between rows)
+//               dot<C, A, B>(): C[16,16] += A[16, 16 pairs] . B[16 pairs, 16], store<C>(to, bytes between rows),
+//               write<kWidth>(t, sums): the sums of a tile, kWidth a row, to C, as t says
 //             Real ones are in gemm_amx.cpp; the tests bring some of plain C++, so that this code runs anywhere.
 // Layout      A: words along K in a row (packs_along_k). B: panels of 32 or 16 columns.
 // Edges       rows, and steps that do not fill a register, go through copies filled up with zeros: nothing is read or
@@ -11,7 +12,6 @@
 
 #include <cstring>
 
-#include "engine/kernels/gemm_finish.h"
 #include "engine/kernels/gemm_kernels.h"
 
 namespace loom::kernels {
@@ -83,7 +83,7 @@ struct AmxTile {
     }
     alignas(64) float sums[kAmxRows * kWidth];
     store(sums, has_two);
-    finish_tile(t, sums, kWidth);
+    Registers::template write<kWidth>(t, sums);
   }
 };
 

@@ -326,6 +326,24 @@ struct PlainRegisters {
     for (std::int64_t r = 0; r < kAmxSide; ++r)
       std::memcpy(static_cast<char*>(to) + r * row_bytes, all()[kC][r].data(), 64);
   }
+  template <int kWidth>
+  static void write(const GemmTile& t, const float* sums) {
+    for (std::int64_t r = 0; r < t.rows; ++r) {
+      for (std::int64_t n = 0; n < t.columns; ++n) {
+        float sum = sums[r * kWidth + n];
+        if (t.sums != nullptr) sum = t.sums[r * t.sums_row + n] + sum;
+        if (t.bias != nullptr) sum += t.bias[n];
+        t.type == OutputType::kFp32 ? write_one<float>(t, r * t.c_row + n, sum)
+                                    : write_one<bf16>(t, r * t.c_row + n, sum);
+      }
+    }
+  }
+  template <class T>
+  static void write_one(const GemmTile& t, std::int64_t at, float sum) {
+    T& c = static_cast<T*>(t.c)[at];
+    if (t.rounds_first) sum = static_cast<float>(T(sum));
+    c = T(t.adds_c ? static_cast<float>(c) + sum : sum);
+  }
 };
 
 // Words of a bf16 matrix by the contract of PackB and of packs_along_k.
