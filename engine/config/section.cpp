@@ -20,6 +20,12 @@ void refuse_key(const Value& member, std::span<const std::string_view> known) {
                member.path() == member.key() ? "" : " here", fmt::join(names, ", "));
 }
 
+void refuse_keys(std::string_view file, std::span<const std::string> lines) {
+  if (lines.empty()) return;
+  if (lines.size() == 1) config_error("{}", lines.front());
+  config_error("{}: {} keys are refused:\n  {}", escaped(file), lines.size(), fmt::join(lines, "\n  "));
+}
+
 Section::Section(Value mapping, UnknownKeys unknown_keys) : mapping_(std::move(mapping)), unknown_keys_(unknown_keys) {
   if (!mapping_.is_mapping()) mapping_.refuse("a mapping of key: value lines");
 }

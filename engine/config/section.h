@@ -40,6 +40,9 @@ inline constexpr std::int64_t kMostCount = 2147483647;
 // Throws for a member of a mapping whose key is not one of `known`: the nearest spelling, or the list of them.
 [[noreturn]] void refuse_key(const Value& member, std::span<const std::string_view> known);
 
+// Throws one ConfigError for all keys of a file that are refused, a line each; nothing if there are none.
+void refuse_keys(std::string_view file, std::span<const std::string> lines);
+
 class Section {
  public:
   // Read key by key. A `mapping` that is not a mapping is refused.

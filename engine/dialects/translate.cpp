@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "engine/config/document.h"
+#include "engine/config/section.h"
 #include "engine/core/error.h"
 #include "engine/core/shown_text.h"
 #include "engine/dialects/flags_of_file.h"
@@ -126,12 +127,7 @@ Translation translate_titan(const job::Texts& words, const Context& context) {
   return translate_value(Dialect::kTorchtitan, Value(Value::Kind::kMapping, "", "", {mark, mark}), overrides, context);
 }
 
-void raise_refused(const Translation& translation) {
-  const auto& lines = translation.refused;
-  if (lines.empty()) return;
-  if (lines.size() == 1) config_error("{}", lines.front());
-  config_error("{}: {} keys are refused:\n  {}", escaped(translation.file), lines.size(), fmt::join(lines, "\n  "));
-}
+void raise_refused(const Translation& translation) { config::refuse_keys(translation.file, translation.refused); }
 
 std::vector<std::string> told_of(const Translation& translation) {
   std::vector<std::string> lines = {fmt::format("{}: {}", escaped(translation.file), title_of(translation.dialect))};

@@ -181,7 +181,15 @@ Fsdp2Config parse_fsdp2_config(std::string_view text, std::string_view file_name
   Fsdp2Config config;
   config.file_name = file_name;
   const config::Value document = config::parse_yaml(text, file_name, kWords);
-  for (const config::Value& member : document.items()) read_member(member, config);
+  std::vector<std::string> refused;
+  for (const config::Value& member : document.items()) {
+    try {
+      read_member(member, config);
+    } catch (const ConfigError& error) {
+      refused.emplace_back(error.what());
+    }
+  }
+  config::refuse_keys(file_name, refused);
   return config;
 }
 

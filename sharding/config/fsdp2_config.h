@@ -193,7 +193,7 @@ struct Fsdp2Config {
 
 // Reads `path`; messages contain the path as given.
 Fsdp2Config load_fsdp2_config(const std::filesystem::path& path);
-// Reads `text`; `file_name` is its name in messages.
+// Reads `text`; `file_name` is its name in messages. One ConfigError names all keys that are refused.
 Fsdp2Config parse_fsdp2_config(std::string_view text, std::string_view file_name);
 
 // The effect of a configuration on W ranks.

@@ -462,6 +462,11 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         Bad{"shard_size: 4", "f.yaml:1:1: unknown key 'shard_size'; did you mean sharding_size?"},
         Bad{"sharding_size: 1\nParam_dtype: bf16", "f.yaml:2:1: unknown key 'Param_dtype'; did you mean param_dtype?"},
+        Bad{"shard_size: 4\nnum_to_forward_prefetch: -1\npin_memory: true\nparam_dtype: half",
+            "f.yaml: 3 keys are refused:\n"
+            "  f.yaml:1:1: unknown key 'shard_size'; did you mean sharding_size?\n"
+            "  f.yaml:2:26: num_to_forward_prefetch is -1; use a whole number of at least 0\n"
+            "  f.yaml:4:14: param_dtype is half; use bf16, fp16, fp32 or fp64"},
         Bad{"  num_forward_prefetch: 1",
             "f.yaml:1:3: unknown key 'num_forward_prefetch'; did you mean num_to_forward_prefetch?"},
         Bad{"precision: bf16",
