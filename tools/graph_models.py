@@ -39,6 +39,19 @@ def told(what):
         raise RecordError(f"{what}: {type(problem).__name__}: {first_line(problem)}") from problem
 
 
+@contextlib.contextmanager
+def without_initial_values():
+    """Leaves out torch.nn.init: trunc_normal_ looks at what it drew (PyTorch 2.15), which no fake tensor has."""
+    kept = {name: one for name, one in vars(torch.nn.init).items() if name.startswith("_no_grad_")}
+    for name in kept:
+        setattr(torch.nn.init, name, lambda tensor, *_, **__: tensor)
+    try:
+        yield
+    finally:
+        for name, one in kept.items():
+            setattr(torch.nn.init, name, one)
+
+
 # ---- transformers
 
 

@@ -158,7 +158,7 @@ def record(arguments, source, point):
     dtype = getattr(torch, arguments.dtype)
     fake_mode = FakeTensorMode(allow_non_fake_inputs=True)
     point = {**point, "control": source.control(point)}
-    with fake_mode, models.told("the model cannot be made on fake tensors"):
+    with fake_mode, models.told("the model cannot be made on fake tensors"), models.without_initial_values():
         model = source.make()
         model.train()
         models.cast_parameters(model, dtype)
